@@ -86,6 +86,15 @@ def encode_jpeg(image, **options):
     return out.getvalue()
 
 
+def jpeg_of_scans(width, height, scans):
+    """Return a progressive JPEG with so many more scans than usual, all of them empty: 10 bytes each."""
+    content = bytearray(encode_jpeg(draw_scene(0, size=(64, 48)), progressive=True))
+    start = content.rfind(b"\xff\xda")
+    frame = content.find(b"\xff\xc2")
+    content[frame + 5 : frame + 9] = height.to_bytes(2) + width.to_bytes(2)
+    return bytes(content[:start] + content[start : start + 10] * scans + content[start:])
+
+
 def write_photos(folder, index, scenes=8, each=3, names="scene {number:02}/photo {seed}.jpg", *, also=(), link=0):
     """Write `each` photos of every scene to a folder, index them, and return their ids.
 

@@ -10,6 +10,7 @@ import pytest
 
 import logt
 from logt._internal.threads import SERIAL
+from logt.engine.items import Items
 from logt.errors import CorruptIndexError
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.storage import changes
@@ -212,6 +213,7 @@ def wrong_additions(index, codec, vectors):
         "strings that are taken": addition(strings=("x", index.ids[0])),
         "strings that repeat": addition(strings=("x", "x")),
         "no strings": addition(strings=None),
+        "items": replace(good, items=Items().add(good.ids, ["a", "b"])),
         "too few strings": replace(good, strings=("x",)),
     }
 

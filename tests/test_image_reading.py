@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from logt.descriptors import ImageError, image_io, read_image
+from logt.descriptors.jpeg_scans import count_scans
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("onnxruntime")
 from PIL import ImageOps  # noqa: E402
+from synthetic_photos import jpeg_of_scans  # noqa: E402
 from test_descriptors import pixels  # noqa: E402
 
 
@@ -105,6 +107,21 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded():
     assert read_image(small, max_bytes=40_000).size == (100, 100)
     with pytest.raises(ImageError, match="40,000 bytes"):
         read_image(small, max_bytes=39_999)
+
+
+def test_the_pixels_of_a_jpeg_file_count_once_for_each_16_scans():
+    many = jpeg_of_scans(640, 480, 150)  # and 10 as usual
+    assert read_image(many, max_pixels=640 * 480 * 10).size == (640, 480)
+    with pytest.raises(ImageError, match="640 x 480 pixels in 160 scans; the limit is 3,071,999"):
+        read_image(many, max_pixels=640 * 480 * 10 - 1)
+
+
+def test_scans_of_previews_and_behind_the_end_do_not_count():
+    plain = encode(pixels(), "JPEG")
+    assert count_scans(io.BytesIO(plain)) == 1
+    assert count_scans(io.BytesIO(encode(pixels(), "JPEG", exif=b"Exif\0\0" + plain) + b"\xff\xda" * 1000)) == 1
+    assert count_scans(io.BytesIO(encode(pixels(), "JPEG", progressive=True))) == 10
+    assert count_scans(io.BytesIO(plain[:-2] + b"\xff\x02\xff\xff" + b"\xff\xda\0\2" * 100)) == 101  # nothing hides
 
 
 def test_a_large_image_is_reduced_only_on_request():

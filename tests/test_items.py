@@ -111,6 +111,7 @@ def test_items_survive_every_change_and_the_disk(tmp_path, vectors, strings):
         expected = {name: item for name, item in expected.items() if name not in names[5:10]}
         expected |= dict.fromkeys(names[3:5], items[100])
         opened.save()
+        assert list((tmp_path / "i").glob("changes-*.log"))  # no new files
         opened.remove(names[10:12])
         opened.save()  # in the log
         del expected[names[10]], expected[names[11]]
@@ -176,8 +177,12 @@ def test_stored_items_that_do_not_fit_together_are_refused(change):
         Items.from_arrays({**arrays, **change})
 
 
-def test_damaged_items_are_noticed_and_repair_keeps_the_vectors(tmp_path, vectors):
+@pytest.mark.parametrize("added", [0, 2])
+def test_damaged_items_are_noticed_and_repair_keeps_the_vectors(tmp_path, vectors, added):
     made(vectors(30, DIM), [f"{row}" for row in range(30)]).save(tmp_path / "i")
+    with logt.open(tmp_path / "i", mode="a") as index:
+        index.add(vectors(added, DIM, seed=1), items=["in the log"] * added)
+        index.save()
     (file,) = (tmp_path / "i").glob("items-*")
     assert json.loads((tmp_path / "i" / "manifest.json").read_text())["manifest"]["items"] == file.name
     assert examine(tmp_path / "i").losses == ()
@@ -186,4 +191,4 @@ def test_damaged_items_are_noticed_and_repair_keeps_the_vectors(tmp_path, vector
         logt.open(tmp_path / "i")
     found = repair(tmp_path / "i", logt.open)
     assert [loss.what for loss in found.losses] == ["the items of all vectors"]
-    assert (len(logt.open(tmp_path / "i")), logt.open(tmp_path / "i").items) == (30, None)
+    assert (len(logt.open(tmp_path / "i")), logt.open(tmp_path / "i").items) == (30 + added, None)

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from drawn_photos import counts, draw
 from PIL import Image
-from server_testing import API, error_message, open_client
+from server_testing import API, error_message, open_client, wait_until
+from synthetic_photos import encode_jpeg
 
 from logt.descriptors import Model, read_image
 from logt.errors import CorruptIndexError, InvalidInputError
-from logt.photos import Photos, update
+from logt.photos import Photos, photo_vectors, update
 from logt.photos.backup import copy_photo_index
 from logt.photos.extraction import read_photo
 from logt.photos.index_folder import IndexFolder
-from logt.photos.regions import BOXES
-from logt.server.photo_collection import open_collection
+from logt.photos.regions import BOXES, reconstruct
+from logt.server.photo_collection import PhotoCollection, open_collection
 
 pytest.importorskip("onnxruntime")
 
@@ -175,6 +176,66 @@ def test_removed_and_uploaded_photos_are_removed_and_added_inside_too(pairs):
         assert hits[1] == {"id": "2.png", "score": hits[1]["score"], "box": list(CORNER)}
 
 
+def upload(client, folder, number):
+    """Upload a drawing, and return its id."""
+    drawing = (folder.parent / "drawings" / f"{number}.png").read_bytes()
+    return client.post(f"{API}/photos", files={"photo": drawing}).json()["id"]
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """The calls of `update_index`; whitenings are final."""
+    calls, real = [], PhotoCollection.update_index
+    monkeypatch.setattr(PhotoCollection, "update_index", lambda *given: (calls.append(given), real(*given))[1])
+    monkeypatch.setattr(photo_vectors, "FINAL_COUNT", 10)
+    return calls
+
+
+def test_uploads_in_a_row_are_added_to_the_regions_without_an_update(pairs, small, updates):
+    with open_client(open_collection(pairs, allow_uploads=True)) as client:
+        for number in (5, 9, 14, 26):
+            name = upload(client, pairs, number)
+            drawing = (pairs.parent / "drawings" / f"{number}.png").read_bytes()
+            (hits,) = client.post(f"{API}/search/photo", files={"photo": drawing}, data={"k": 2}).json()["results"]
+            assert [hit["id"] for hit in hits] == [name, f"{number // 4}.png"]
+        assert client.post(f"{API}/vectors/remove", json={"ids": [name]}).json()["removed"] == 1
+        (hits,) = client.post(f"{API}/search/photo", files={"photo": drawing}, data={"k": 2}).json()["results"]
+        assert hits[0]["id"] == "6.png"
+    assert updates == []
+    assert counts(update(pairs)) == (0, 0, 0, 15, 0)
+    assert len(Photos.open(pairs).for_photos.index) == 150
+
+
+def test_an_upload_leaves_the_regions_that_indexing_the_folder_would(pairs, small, updates):
+    with open_client(open_collection(pairs, allow_uploads=True)) as client:
+        name = upload(client, pairs, 9)
+
+    def vectors():
+        return reconstruct(Photos.open(pairs).for_photos.index, [name])
+
+    uploaded = vectors()
+    (pairs / name).touch()
+    assert counts(update(pairs, model=small)) == (0, 1, 0, 12, 0)
+    np.testing.assert_allclose(vectors(), uploaded, atol=1e-3)
+
+
+def test_an_upload_while_the_regions_are_locked_is_added_to_them_later(pairs, updates, monkeypatch):
+    monkeypatch.setattr("logt.server.photo_collection.RETRY_SECONDS", 0)
+    monkeypatch.setattr("logt.server.photo_collection.SCAN_SHARE", 0)
+    with open_client(open_collection(pairs, allow_uploads=True)) as client:
+        with IndexFolder(pairs / ".logt" / "regions").lock():
+            first = upload(client, pairs, 9)
+            wait_until(lambda: updates)
+            second = upload(client, pairs, 5)
+        assert len(Photos.open(pairs).index) == 14
+        third = upload(client, pairs, 14)
+        wait_until(lambda: all(name in Photos.open(pairs).for_photos.index for name in (first, second, third)))
+        before = len(updates)
+        upload(client, pairs, 26)
+        upload(client, pairs, 30)
+        assert len(updates) == before
+
+
 # ------------------------------------------------------------------------------------------------------------ texts
 
 
@@ -210,6 +271,18 @@ def test_texts_and_photos_are_searched_with_their_own_descriptors(captioned, sma
     update(captioned)
     assert photos.refresh()
     assert "green checks.png" not in dict(photos.search_text("green checks", 20))
+
+
+def test_an_upload_is_found_by_text_without_an_update(captioned, updates):
+    from text_encoders import example
+
+    colour, pattern = list(example.COLOURS)[1], next(iter(example.PATTERNS))
+    drawn = example.draw(colour, pattern, np.random.default_rng(8))
+    with open_client(open_collection(captioned, allow_uploads=True)) as client:
+        name = client.post(f"{API}/photos", files={"photo": encode_jpeg(drawn)}).json()["id"]
+        (hits,) = client.post(f"{API}/search/text", json={"text": f"{colour} {pattern}", "k": 2}).json()["results"]
+        assert {hit["id"] for hit in hits} == {name, f"{colour} {pattern}.png"}
+    assert updates == []
 
 
 def test_text_and_photos_together_are_searched_among_the_descriptors_for_texts(captioned):

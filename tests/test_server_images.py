@@ -15,7 +15,7 @@ from server_testing import wait_until
 from synthetic_photos import draw_scene, encode_jpeg
 
 from logt.descriptors import ImageError
-from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder
+from logt.descriptors.image_decoder import DecodeLimits, ImageDecoder, LargeImageError
 
 PHOTO = encode_jpeg(draw_scene(0))
 
@@ -141,6 +141,21 @@ def test_large_images_are_decoded_one_at_a_time():
         assert decoded[0][0].size == (240, 180)
         with pytest.raises(ImageError, match="100,000"):
             decoder.decode(encode(Image.new("L", (400, 400))), 100)
+
+
+def test_an_image_that_takes_long_is_decoded_again_where_large_ones_are():
+    with closing(ImageDecoder(DecodeLimits(), 1)) as decoder:
+        decoder.decode(PHOTO, 100)
+        decoder._limits = DecodeLimits(small_seconds=0.3)
+        os.kill(only_child(decoder).pid, signal.SIGSTOP)
+        with pytest.raises(LargeImageError, match="time"):
+            decoder.small.decode(PHOTO, 100)
+        assert not decoder._children.children
+        decoder._children._idle.append(stopped := decoder._start())
+        os.kill(stopped.pid, signal.SIGSTOP)
+        assert decoder.decode(PHOTO, 1000).image.size == (240, 180)
+        assert not stopped.alive
+        assert len(decoder._large_child.children) == 1
 
 
 def test_the_size_and_the_time_are_read_from_the_header(decoder, tmp_path):

@@ -12,7 +12,7 @@ from io import BytesIO
 import pytest
 from PIL import Image
 from server_testing import API, error_message, open_album, open_client, wait_until
-from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg
+from synthetic_photos import SyntheticPhotos, draw_scene, encode_jpeg, jpeg_of_scans
 
 from logt.descriptors import image_io
 from logt.descriptors.image_decoder import ImageDecoder
@@ -178,11 +178,14 @@ def held_bombs(monkeypatch):
     event.set()
 
 
-BOMB, SMALL_PHOTO = encode_jpeg(draw_scene(1)), encode_jpeg(draw_scene(0, size=(30, 20)))
+BOMBS = {"pixels": encode_jpeg(draw_scene(1)), "scans": jpeg_of_scans(30, 20, 100)}
+SMALL_PHOTO = encode_jpeg(draw_scene(0, size=(30, 20)))
 
 
-@pytest.mark.parametrize("path", [f"{API}/search/photo", "/"])
-def test_pictures_with_many_pixels_do_not_hold_up_others(photo_album, held_bombs, path):
+@pytest.mark.parametrize(
+    ("path", "many"), [(f"{API}/search/photo", "pixels"), ("/", "pixels"), (f"{API}/search/photo", "scans")]
+)
+def test_pictures_with_many_pixels_or_scans_do_not_hold_up_others(photo_album, held_bombs, path, many):
     """They wait for one process of their own; if too many wait, the next is refused."""
     with (
         open_client(open_album(photo_album), workers=2, limits=Limits(seconds=10)) as client,
@@ -192,13 +195,21 @@ def test_pictures_with_many_pixels_do_not_hold_up_others(photo_album, held_bombs
         def send(content):
             return client.post(path, files={"photo": content})
 
-        bombs = [pool.submit(send, BOMB) for _ in range(15)]
+        bombs = [pool.submit(send, BOMBS[many]) for _ in range(15)]
         wait_until(lambda: client.app_service.image_pool.pending >= 9)
         assert send(SMALL_PHOTO).status_code == 200
         assert not any(bomb.done() and bomb.result().status_code == 200 for bomb in bombs)
         held_bombs.set()
         statuses = {bomb.result().status_code for bomb in bombs}
     assert statuses == {200, 503}
+
+
+def test_a_progressive_jpeg_of_so_many_scans_that_it_takes_seconds_is_refused(photo_client):
+    bomb = jpeg_of_scans(4090, 4090, 1400)
+    assert len(bomb) < 100_000
+    message = error_message(photo_client.post(f"{API}/search/photo", files={"photo": bomb}), 415, "not_a_photo")
+    assert message.endswith("4090 x 4090 pixels in 1,410 scans; the limit is 100,000,000")
+    assert photo_client.post(f"{API}/search/photo", files={"photo": PHOTO}).status_code == 200
 
 
 MEGABYTE = 1 << 20

@@ -20,7 +20,8 @@ from logt.index import Index
 from logt.photos import Photos, photo_vectors, update
 from logt.photos.catalog import Catalog, file_stamp
 from logt.photos.photo_writer import PhotoWriter
-from logt.server.photo_collection import open_collection
+from logt.server.photo_collection import PhotoCollection, open_collection
+from logt.storage.store import Store
 
 
 class RandomDescriptors:
@@ -194,6 +195,20 @@ def test_the_whitening_is_learned_again_after_the_response(serve):
         assert upload(client, number).json()["vectors"] == 9 + number
     wait_until(lambda: photos._state.whitening.count == 10)
     assert upload(client, 5).json()["vectors"] == 11
+
+
+def test_a_log_that_is_almost_full_is_written_as_files_after_the_response(serve, monkeypatch):
+    monkeypatch.setattr("logt.photos.photo_writer._MUCH_LOGGED", 3)
+    calls, real, write = [], PhotoCollection.tidy, Store.write
+    monkeypatch.setattr(PhotoCollection, "tidy", lambda *given: (calls.append("tidy"), real(*given)))
+    monkeypatch.setattr(Store, "write", lambda *given: (calls.append("write"), write(*given)))
+    client = serve()
+    for number in range(4):
+        assert upload(client, number).json()["vectors"] == 21 + number
+    wait_until(lambda: calls.count("tidy") == 4)
+    client.app_service.changes.close()
+    assert calls == ["tidy", "tidy", "tidy", "write", "tidy"]
+    assert len(Photos.open(client.folder).index) == 24
 
 
 def test_an_upload_during_an_interrupted_relearning_completes_it(tmp_path, small, network):

@@ -337,7 +337,7 @@ class IndexBase:
         try:
             segment = self.method.read_segment(change.model, change.arrays)
             self.method.check_segment(segment, self._dim, self._metric)
-            snapshot = snapshot.with_ids(segment.ids, change.strings)
+            snapshot = snapshot.with_ids(segment.ids, change.strings, change.items)
         except (*UNUSABLE, InvalidInputError) as error:
             raise CorruptIndexError(f"the write-ahead log cannot be used: {error}") from error
         return snapshot.with_segments(self.method.join(snapshot.segments, segment, self._settings))

@@ -121,8 +121,9 @@ class Index(LinkedIndex):
         self._snapshot = snapshot = self._linker(workers).link_many(snapshot)
         if removed is not None and len(removed):
             self._pending.record(Change.remove(removed))
-        if segment is not None and snapshot.items is None:  # the log has no items
-            self._pending.record(Change.add(segment, strings))
+        if segment is not None:
+            of_new = None if snapshot.items is None else snapshot.items.keep(new_ids)
+            self._pending.record(Change.add(segment, strings, of_new))
         elif len(rows):
             self._pending.rewrite()
         if removed is not None:
@@ -149,6 +150,16 @@ class Index(LinkedIndex):
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._pending.rewrite()
+
+    @property
+    def _logged(self) -> int:
+        """The number of changes in the write-ahead log."""
+        return 0 if self._store is None else self._store.position.changes
+
+    def _fold(self) -> None:
+        """Save what is in the write-ahead log as new files, so that the next saves append to an empty log."""
+        self._pending.rewrite()
+        self.save()
 
     def compact(self, vectors: Vectors | None = None, *, relearn: bool = False, threads: int | None = None) -> None:
         """Free the memory of removed vectors and merge small segments; the scores of other vectors do not change.

@@ -31,6 +31,10 @@ class ChildError(Exception):
     """A child process has ended, or was ended because it took too long; the message states which."""
 
 
+class ChildTimeoutError(ChildError):
+    """A child process was ended because it took too long."""
+
+
 class Child:
     """One child process.
 
@@ -74,7 +78,7 @@ class Child:
         except (OSError, EOFError, ValueError):  # ValueError: another thread has called `kill`
             self.kill()
             if time.monotonic() - start >= seconds:
-                raise ChildError(f"took more than {seconds:.0f} s") from None
+                raise ChildTimeoutError(f"took more than {seconds:.0f} s") from None
             code = self._process.returncode
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             raise ChildError(f"its process ended: {reason}") from None

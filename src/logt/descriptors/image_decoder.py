@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logt._internal.subprocess_worker import Child, ChildError, ChildPool
+from logt._internal.subprocess_worker import FOREVER, Child, ChildError, ChildPool, ChildTimeoutError
 from logt.descriptors.image_io import (
     MAX_BYTES,
     MAX_PIXELS,
@@ -40,7 +40,8 @@ class DecodeLimits:
     """Limits of one image. A process may use three times the decoded bytes.
 
     pixels, decoded_bytes: larger images are refused. seconds: the time for an image. niceness: of the processes.
-    large_pixels: images of more pixels than this are decoded one at a time.
+    large_pixels: images of more pixels than this, and those that take more than `small_seconds`, are decoded one at a
+    time. Pixels count as in `read_image`.
     """
 
     pixels: int = MAX_PIXELS
@@ -48,6 +49,7 @@ class DecodeLimits:
     seconds: float = 300.0
     niceness: int = 0
     large_pixels: int = LARGE_PIXELS
+    small_seconds: float = FOREVER
 
 
 class DecodedImage(NamedTuple):
@@ -74,12 +76,12 @@ class ImageDecoder:
 
     @property
     def small(self) -> ImageDecoder:
-        """The same processes, for images that are not large: others raise LargeImageError."""
+        """The same processes, for images that are neither large nor slow: others raise LargeImageError."""
         return self._only("small")
 
     @property
     def large(self) -> ImageDecoder:
-        """The process for large images."""
+        """The process for large and slow images."""
         return self._only("large")
 
     def decode(self, source: Path | bytes, side: int) -> DecodedImage:
@@ -112,34 +114,42 @@ class ImageDecoder:
         return decoder
 
     def _start(self) -> Child:
-        return Child(
+        """Return a process that is ready, so that its start is no part of the time for an image."""
+        child = Child(
             "logt.descriptors.image_decoder:answer",
             memory=3 * self._limits.decoded_bytes + _OTHER_BYTES,
             niceness=self._limits.niceness,
             environment={"OPENBLAS_NUM_THREADS": "1"},
             quiet=True,
         )
+        child.ask(json.dumps({"action": "start"}).encode(), seconds=self._limits.seconds)
+        return child
 
     def _send_limited(self, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
-        """Send a request with the limits. A large image is refused at first, and then decoded alone."""
+        """Send a request with the limits. A large or slow image is refused at first, and then decoded alone."""
         limits, request["max_bytes"] = self._limits, self._limits.decoded_bytes
         if "small" in self._accepts:
             try:
                 small = min(limits.pixels, limits.large_pixels)
-                return self._send(self._children, source, **request, max_pixels=small)
+                return self._send(self._children, source, limits.small_seconds, **request, max_pixels=small)
             except LargeImageError:
                 if "large" not in self._accepts:
                     raise
         return self._send(self._large_child, source, **request, max_pixels=limits.pixels)
 
-    def _send(self, children: ChildPool, source: Path | bytes, **request: Any) -> tuple[dict[str, Any], bytes]:
+    def _send(
+        self, children: ChildPool, source: Path | bytes, seconds: float = FOREVER, **request: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a request; raise LargeImageError if it takes more than `seconds`, and that is not the limit."""
         content = source if isinstance(source, bytes) else b""
         if not isinstance(source, bytes):
             request["path"] = str(source)
         try:
-            head, data = children.ask(json.dumps(request).encode(), content, self._limits.seconds)
-        except ChildError:
-            raise ImageError("the image", "decoding it takes too much memory or time") from None
+            head, data = children.ask(json.dumps(request).encode(), content, min(seconds, self._limits.seconds))
+        except ChildError as error:
+            is_slow = isinstance(error, ChildTimeoutError) and seconds < self._limits.seconds
+            kind = LargeImageError if is_slow else ImageError
+            raise kind("the image", "decoding it takes too much memory or time") from None
         reply = json.loads(head)
         if "error" in reply:
             is_large = reply["large"] and request["max_pixels"] < self._limits.pixels
@@ -148,7 +158,7 @@ class ImageDecoder:
 
 
 class LargeImageError(ImageError):
-    """An image is large, but within the limits."""
+    """An image is large or takes long, but is within the limits as far as is known."""
 
 
 # ------------------------------------------------------------------------------------------------- in the child
@@ -167,6 +177,9 @@ def answer(head: bytes, content: bytes) -> tuple[bytes, bytes]:
 
 def _answer(content: bytes, action: str, path: str = "", **options: int) -> tuple[dict[str, Any], bytes]:
     source = path or content
+    if action == "start":
+        pillow().init()
+        return {}, b""
     if action == "details":
         return {"details": read_details(source)}, b""
     if action == "camera":

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from logt._internal.extras import install_hint, needs_extra
 from logt._internal.types import Floats
+from logt.descriptors.jpeg_scans import count_scans
 from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _TRANSPOSES = (
 )
 _ORIENTATION, _CHANGED, _TAKEN, _DIGITIZED, _EXIF_IFD = 0x0112, 0x0132, 0x9003, 0x9004, 0x8769
 _HEIC_STARTS = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"))
+_USUAL_SCANS = 16  # of a progressive JPEG file, at most; encoders write about 10
 _STRIP_PIXELS = 1 << 20  # pixels that are converted together; the rest of the image stays as it was decoded
 _open_lock = threading.Lock()
 
@@ -87,14 +89,16 @@ def read_image(
     source: a path, an open file, or the bytes of a file.
     side: allow a smaller result: the longer side of a larger image may be reduced to no less than 2 * side
     pixels, which makes JPEG files faster to decode.
-    max_pixels: refuse images that would decode to more pixels than this.
+    max_pixels: refuse images that would decode to more pixels than this. The pixels of a JPEG file with many scans
+    count once for each 16 of them: decoding takes time for each scan, even if it is empty.
     max_bytes: refuse images that would decode to more bytes than this: pixels times 1 (gray, palette), 2 (gray with
     16 bits) or 4 bytes (all others).
 
     Raises ImageError if the file is missing, damaged, too large, or not an image.
     """
     with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
-        return _decode(image, side, max_pixels, max_bytes)
+        scans = count_scans(stream) if image.format in ("JPEG", "MPO") else 1
+        return _decode(image, side, max_pixels, max_bytes, scans)
 
 
 def as_rgb(image: AnyImage, side: int | None = None) -> Image:
@@ -228,15 +232,17 @@ def _open_image(stream: BinaryIO) -> Image:
     return image
 
 
-def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int) -> Image:
+def _decode(image: Image, side: int | None, max_pixels: int, max_bytes: int, scans: int = 1) -> Image:
     width, height = image.size
     factor = 1 if side is None else max(1, max(width, height) // (2 * side))
     if factor > 1:
         image.draft(None, (ceil(width / factor), ceil(height / factor)))  # JPEG files decode at a smaller size
-    # A progressive JPEG file decodes all its coefficients, whatever the size requested.
-    pixels = width * height if "progressive" in image.info else image.width * image.height
-    if pixels > max_pixels:
-        raise TooManyPixelsError(f"the image has {width} x {height} pixels; the limit is {max_pixels:,}")
+    # A JPEG file with several scans decodes all its coefficients, whatever the size requested.
+    is_whole = scans > 1 or "progressive" in image.info
+    pixels = width * height if is_whole else image.width * image.height
+    if pixels * max(1, ceil(scans / _USUAL_SCANS)) > max_pixels:
+        many = f" in {scans:,} scans" if scans > _USUAL_SCANS else ""
+        raise TooManyPixelsError(f"the image has {width} x {height} pixels{many}; the limit is {max_pixels:,}")
     decoded = pixels * _bytes_per_pixel(image.mode)
     if decoded > max_bytes:
         raise ValueError(f"the image takes {decoded:,} bytes when it is decoded; the limit is {max_bytes:,}")

@@ -110,19 +110,20 @@ class Snapshot:
             raise InvalidInputError(f"the vectors of this index have {have}, and so must new ones; nothing was added")
         return replace(self, items=(self.items or Items()).add(ids, items))
 
-    def with_ids(self, ids: Ids, strings: tuple[str, ...] | None) -> Snapshot:
-        """Return the snapshot that knows integer ids which another process has assigned, and their strings."""
-        if self._holds(ids).any() or self.items is not None:
-            raise InvalidInputError("an id is added twice, or without an item")
+    def with_ids(self, ids: Ids, strings: tuple[str, ...] | None, items: Items | None = None) -> Snapshot:
+        """Return the snapshot that knows integer ids which another process has assigned, their strings and items."""
+        if self._holds(ids).any():
+            raise InvalidInputError("an id is added twice")
+        present = self.assign_items(ids, None if items is None else items.to_user_items(ids))
         if strings is None:
             if self.strings is not None:
                 raise InvalidInputError("the ids of this index are strings")
-            return self
+            return present
         check_distinct(strings, len(ids))
         known = self.strings or StringIds()
         if (len(self) and self.strings is None) or ids[0] < self.next_id or any(string in self for string in strings):
             raise InvalidInputError("string ids do not fit those that are there")
-        return replace(self, strings=known.add(strings, ids))
+        return replace(present, strings=known.add(strings, ids))
 
     # ------------------------------------------------------------------------------------------------ changes
 

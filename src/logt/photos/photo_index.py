@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from logt._internal.types import Floats
 from logt.descriptors import Box, Model, TextEncoder
+from logt.descriptors.boxes import region_side
 from logt.descriptors.image_io import AnyImage, as_rgb
 from logt.errors import CorruptIndexError, InvalidInputError
 from logt.index import Index
@@ -17,7 +21,10 @@ from logt.photos.catalog import CATALOG_FILE, Catalog, CatalogPhoto
 from logt.photos.index_folder import REGIONS, TEXT, IndexFolder, PhotoState, find_index, naming_the_way_out
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
 from logt.photos.progress_file import read_progress
-from logt.photos.regions import Match, find
+from logt.photos.regions import Match, boxes, find
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # Altered copies score above these, other photos of one object below: docs/how-to/photos.md has the measurements.
 _DUPLICATE_SCORES = {"dinov2-vits14": 0.9}
@@ -133,10 +140,28 @@ class Photos:
         """
         return self._state.whitening(self._extract(image, box))
 
-    def raw_descriptor(self, image: AnyImage) -> tuple[Floats, Model]:
-        """Return the descriptor of an image as the model computes it, not whitened, and the model."""
+    @property
+    def photo_side(self) -> int:
+        """The `side` with which to read a photo to add it: that of `raw_descriptor`."""
+        return max(region_side(self._model.side, box) for box in self._boxes)
+
+    def raw_descriptor(self, image: Image) -> tuple[Floats, Model]:
+        """Return the descriptor of an image as the model computes it, not whitened, and the model.
+
+        In an index of regions, it is that of all regions, one after the other.
+        """
         model = self._model
-        return model(as_rgb(image, model.side)), model
+        return np.concatenate([model(image, box) for box in self._boxes]), model
+
+    @property
+    def _boxes(self) -> Sequence[Box]:
+        return boxes(self._state.manifest.regions)
+
+    @property
+    def parts(self) -> dict[str, Photos]:
+        """The indexes inside this one that can be opened, by the names of their folders."""
+        parts = {name: self._part(name) for name in (REGIONS, TEXT)}
+        return {name: part for name, part in parts.items() if isinstance(part, Photos)}
 
     def search(
         self, image: AnyImage, k: int = 10, box: Box | None = None, *, rerank: Literal["diffusion"] | None = None

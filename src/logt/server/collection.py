@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -85,14 +85,13 @@ class Upload:
     """Store and index a photo. The result is its id.
 
     content: the bytes of its file. extension: its format as a file extension. details: from its header.
-    descriptor, model: as the model computes it, not whitened.
+    descriptors: as models compute them, not whitened, and the models: of the index, named "", and of those inside it.
     """
 
     content: bytes
     extension: str
     details: ImageDetails
-    descriptor: Floats
-    model: Model
+    descriptors: Mapping[str, tuple[Floats, Model]]
 
     @property
     def nbytes(self) -> int:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from logt._internal.extras import install_hint
 from logt._internal.types import Floats
 from logt.descriptors.downloads import download
+from logt.descriptors.image_decoder import ImageDecoder, LargeImageError
 from logt.errors import InvalidInputError
 from logt.index import Index
-from logt.photos.catalog import file_stamp
+from logt.photos.catalog import FileStamp, file_stamp
 from logt.photos.folder_scan import FolderNews, folder_news
 from logt.photos.index_folder import photo_index
-from logt.photos.photo_writer import PhotoWriter
+from logt.photos.photo_writer import DescribedPhotos, FamilyWriter
 from logt.photos.progress_file import IndexingProgress, published_progress, read_progress
 from logt.photos.trash import move_to_trash, restore
 from logt.server.collection import AnyChange, BaseCollection, Id, PerState, Upload, VectorCollection
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 NEWS_SECONDS, SCAN_SHARE = 10.0, 20
 """Time between two scans of the folder, at least, also as a multiple of the time that one takes."""
+RETRY_SECONDS = 60.0
+"""Time until work that failed after a change is tried again, at least."""
 _log = logging.getLogger("logt.server")
 
 
@@ -66,11 +69,12 @@ class PhotoCollection(BaseCollection):
         self._news, self._news_lock = (0.0, FolderNews(0, 0)), threading.Lock()
         self._unreadable: dict[str, str] = {}  # as of the last update: each file is logged once
         self._uploads = UploadFolder(photos.folder, photos.path)
-        self._writer: PhotoWriter | None = None
+        self._writer: FamilyWriter | None = None
+        self._next_update = 0.0  # when `tidy` tries again what has failed
         if allow_uploads:
             self._uploads.finish_interrupted()
         if allow_uploads or allow_changes:
-            self._writer = PhotoWriter(photos.path)
+            self._writer = FamilyWriter(photos.path)
         self._state = PerState(lambda index: PhotoState(Library(photos.details()), Background(index)))
         self._regions = PerState(Background)
         _ = self.state  # the first request does not wait for it
@@ -148,6 +152,19 @@ class PhotoCollection(BaseCollection):
             raise HTTPError(409, "follows_folder", "cannot compact an index without uploads; run logt compact")
         self.photos.refresh()
 
+    def describe(self, content: bytes, decoder: ImageDecoder) -> Upload:
+        """Return a photo as a change that adds it, with its descriptors for all indexes."""
+        image, extension, details = decoder.decode(content, self.photos.photo_side)
+        descriptors = {"": self.photos.raw_descriptor(image)}
+        for name, part in self.photos.parts.items():
+            try:
+                descriptors[name] = part.raw_descriptor(decoder.decode(content, part.photo_side).image)
+            except LargeImageError:
+                raise
+            except InvalidInputError as error:
+                _log.warning("a photo has no descriptor for the index in %s: %s", part.path, error)
+        return Upload(content, extension, details, descriptors)
+
     def _upload(self, uploads: Sequence[Upload]) -> list[Any]:
         """Store photos in the upload folder and index them together; return the id of each, or its exception.
 
@@ -178,18 +195,25 @@ class PhotoCollection(BaseCollection):
         """Index photos that were stored: only they are written, unless everything is being indexed again."""
         if not uploads:
             return
-        model = next(iter(uploads.values())).model
-        photos = [
-            (photo_id, file_stamp(self.photos.folder / photo_id), upload.descriptor, upload.details)
-            for photo_id, upload in uploads.items()
-        ]
-        are_alike = all(upload.model is model for upload in uploads.values())
-        if are_alike and self._writer is not None and self._writer.add(photos, model):
+        stamps = {photo_id: file_stamp(self.photos.folder / photo_id) for photo_id in uploads}
+        described = {name: self._described(uploads, stamps, name) for name in ("", *self.photos.parts)}
+        known = {name: one for name, one in described.items() if one is not None}
+        if self._writer is not None and self._writer.add(known):
             self.photos.refresh()
             return
         self.update_index()
         if not all(photo_id in self.index for photo_id in uploads):
             raise HTTPError(415, "not_a_photo", "a photo was stored, but could not be indexed")
+
+    def _described(
+        self, uploads: Mapping[str, Upload], stamps: Mapping[str, FileStamp], name: str
+    ) -> DescribedPhotos | None:
+        """Return photos as one of the indexes has them; None if not all have a descriptor of the same model."""
+        found = [upload.descriptors[name] for upload in uploads.values() if name in upload.descriptors]
+        if len(found) < len(uploads) or any(model is not found[0][1] for _, model in found):
+            return None
+        rows = zip(uploads.items(), found, strict=True)
+        return [(one, stamps[one], x, upload.details) for (one, upload), (x, _) in rows], found[0][1]
 
     def remove(self, ids: list[Id]) -> int:
         """Remove uploaded photos and their files, and return how many; other photos cannot be removed."""
@@ -222,13 +246,23 @@ class PhotoCollection(BaseCollection):
         return restored
 
     def tidy(self) -> None:
-        """Learn the whitening again if there are many more photos; searches use the present one meanwhile."""
-        if self._writer is not None and self._writer.is_outgrown:
-            self._writer.is_outgrown = False
-            try:
+        """Do what changes left behind: learn a whitening again, update what could not be written, write files.
+
+        Searches use the present state meanwhile. What has failed is tried again after a change, but not at once.
+        """
+        start = time.monotonic()
+        if self._writer is None or start < self._next_update:
+            return
+        try:
+            if self._writer.needs_update:
                 self.update_index()
-            except Exception:  # the next upload tries again
-                _log.exception("the whitening could not be learned again")
+                self._writer.note_update()
+            else:
+                self._writer.fold()
+        except Exception:
+            end = time.monotonic()
+            self._next_update = end + max(RETRY_SECONDS, SCAN_SHARE * (end - start))
+            _log.exception("the index could not be updated after a change")
 
     def refresh(self) -> None:
         before = self.folders

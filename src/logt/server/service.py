@@ -18,7 +18,7 @@ from logt.errors import InvalidInputError
 from logt.server.background import Overview
 from logt.server.caches import SizedCache
 from logt.server.changes import ChangeQueue, fingerprint
-from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, SearchOptions, Upload
+from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, SearchOptions
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.metrics import ServerMetrics, milliseconds_since
 from logt.server.photo_collection import PhotoCollection
@@ -29,6 +29,7 @@ from logt.server.thread_pool import BoundedThreadPool, ImagePool
 
 _MAX_DECODERS = 2  # processes for images from clients, and as many for photos of the index
 _LARGE_PIXELS = 1 << 24  # an image of more pixels can take seconds
+_SMALL_SECONDS = 2.0  # an image that takes longer waits with the large ones, and starts again
 _MAX_PREVIEWS = 1000  # that wait
 _ID_BYTES = 100  # of an id in memory, roughly
 _NICENESS = 5  # of these processes: searches come first
@@ -47,7 +48,12 @@ class Service:
         self._refresh_pool = BoundedThreadPool("refresh", 1, 1)
         self.changes = ChangeQueue(collection.apply, collection.tidy, limits.waiting_changes, 4 * limits.body_bytes)
         processes = min(_MAX_DECODERS, workers)
-        photos = DecodeLimits(seconds=limits.decode_seconds, niceness=_NICENESS, large_pixels=_LARGE_PIXELS)
+        photos = DecodeLimits(
+            seconds=limits.decode_seconds,
+            niceness=_NICENESS,
+            large_pixels=_LARGE_PIXELS,
+            small_seconds=_SMALL_SECONDS,
+        )
         self.photo_decoder = ImageDecoder(photos, processes)
         uploads = replace(photos, pixels=limits.pixels, decoded_bytes=limits.decoded_bytes)
         self.upload_decoder = ImageDecoder(uploads, processes)
@@ -114,11 +120,8 @@ class Service:
 
         content = await self.parse_pool.run(photo.read)
 
-        def describe(decoder: ImageDecoder) -> Upload:
-            image, extension, details = decoder.decode(content, collection.photos.side)
-            return Upload(content, extension, details, *collection.photos.raw_descriptor(image))
-
-        return str(await self.changes.submit(await self.image_pool.run(self.upload_decoder, describe)))
+        upload = await self.image_pool.run(self.upload_decoder, lambda decoder: collection.describe(content, decoder))
+        return str(await self.changes.submit(upload))
 
     async def add(
         self, vectors: list[list[float]], ids: list[Id] | None, replace: bool, key: str | None = None

@@ -37,7 +37,7 @@ class Limits:
     waiting: int = 32
     """Queue length for searches by photo, region or text; when it is full, the response is 503."""
     waiting_large: int = 8
-    """Queue length for photos from clients of more than 16 million pixels, which are decoded one at a time."""
+    """Queue length for photos from clients that are large or slow to decode; they are decoded one at a time."""
     waiting_changes: int = 1000
     """Queue length for changes, which are applied together; they may also have four times `body_bytes` in total."""
     cache_bytes: int = 64 << 20

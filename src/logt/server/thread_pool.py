@@ -43,7 +43,7 @@ class BoundedThreadPool:
 
 
 class ImagePool:
-    """Threads that work on images. Large ones wait for one thread and one process of their own.
+    """Threads that work on images. Large and slow ones wait for one thread and one process of their own.
 
     A file of a few kilobytes can hold an image that takes seconds: many of them must not hold up other photos.
     """

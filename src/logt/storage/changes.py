@@ -21,6 +21,7 @@ import numpy as np
 from logt._internal.segment import Segment
 from logt._internal.types import Array, Ids
 from logt._internal.validation import check_array
+from logt.engine.items import Items
 from logt.engine.string_ids import Layer
 from logt.storage.files import UNUSABLE, append_to_file, array_file, parse_arrays, read_bytes
 
@@ -37,6 +38,7 @@ _MAX_FILE = 1 << 34
 _MAGIC = b"LOGT"
 _HEADER = struct.Struct("<4sQQI")
 _DIGEST = 32
+_ITEM = "item_"  # before the names of the arrays of items
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +46,20 @@ class Change:
     """Vectors that were added, or ids that were removed.
 
     arrays: of the segment of added vectors, with their ids; of a removal, the ids alone. model: what the segment was
-    encoded with; in the log, the name of its file. strings: the ids of added vectors, if they are strings.
+    encoded with; in the log, the name of its file. strings: the ids of added vectors, if they are strings. items: of
+    added vectors, if they have any.
     """
 
     kind: Literal["add", "remove"]
     arrays: Mapping[str, Array]
     model: Any = None
     strings: tuple[str, ...] | None = None
+    items: Items | None = None
 
     @classmethod
-    def add(cls, segment: Segment, strings: tuple[str, ...] | None) -> Change:
+    def add(cls, segment: Segment, strings: tuple[str, ...] | None, items: Items | None = None) -> Change:
         arrays = {name: array for part in segment.stored_parts.values() for name, array in part.arrays.items()}
-        return cls("add", arrays, segment.model, strings)
+        return cls("add", arrays, segment.model, strings, items)
 
     @classmethod
     def remove(cls, ids: Ids) -> Change:
@@ -67,7 +71,8 @@ class Change:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
+        items = 0 if self.items is None else self.items.nbytes
+        return items + sum(array.nbytes for array in self.arrays.values())
 
 
 class PendingChanges:
@@ -221,6 +226,8 @@ def _encode(change: Change) -> bytes:
     if change.strings is not None:
         layer = Layer(change.strings, change.ids).arrays
         arrays |= {"text": layer["text"], "ends": layer["ends"]}
+    if change.items is not None:
+        arrays |= {_ITEM + name: array for name, array in change.items.arrays.items() if name != "ids"}
     data = array_file(arrays, metadata)
     return struct.pack("<Q", len(data)) + data
 
@@ -237,9 +244,13 @@ def _decode(payload: bytes) -> list[Change]:
         if "text" in arrays:
             text = {"text": arrays.pop("text"), "ends": arrays.pop("ends"), "numbers": ids}
             strings = Layer.from_arrays(text).strings
+        of_items = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_ITEM)}
+        items = None
+        if of_items:
+            items = Items.from_arrays({"ids": ids, **{name.removeprefix(_ITEM): of_items[name] for name in of_items}})
         kind, model = metadata["kind"], metadata.get("model")
         if kind == "add" and isinstance(model, str):
-            changes.append(Change("add", arrays, model, strings))
+            changes.append(Change("add", arrays, model, strings, items))
         elif kind == "remove":
             changes.append(Change.remove(ids))
         else:

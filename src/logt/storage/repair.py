@@ -168,6 +168,8 @@ class _Examiner:
             items = self._items_file()
         entries = [segment.entry for segment in kept]
         log, generation, old_log = self._read_log({entry["model"] for entry in entries})
+        if "items" in manifest and not items:
+            log = [replace(change, items=None) for change in log]
         used = (
             {name for entry in entries for name in entry.values()}
             | set(strings or ())
