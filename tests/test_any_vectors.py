@@ -117,7 +117,7 @@ def test_searches_during_refresh_see_one_state(tmp_path, rng):
     reader, q = logt.open(tmp_path / "index"), rng.standard_normal(8)
     with repeated(lambda: reader.search(q, 3), reader.report):
         for number in range(10):
-            copy.copy(second if number % 2 == 0 else first).save(tmp_path / "index", overwrite=True)  # another program does
+            copy.copy(second if number % 2 == 0 else first).save(tmp_path / "index", overwrite=True)
             reader.refresh()
 
 
