@@ -72,9 +72,9 @@ def measure_saves(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> N
         path = Path(folder) / "index"
         index.save(path)
         with logt.open(path, "a") as stored:
-            note("save after one add", median_ms(stored.save, 20, lambda: stored.add(next(new)[None])), "ms")
+            note("save after one add", median_ms(stored.save, 10, lambda: stored.add(next(new)[None])), "ms")
             log = sum(file.stat().st_size for file in path.glob("*.log"))
-            note("bytes written per save of one add", log / 21, "bytes")
+            note("bytes written per save of one add", log / 11, "bytes")
 
 
 def measure_service(index: logt.Index, new: Iterator[np.ndarray], note: Note) -> None:
