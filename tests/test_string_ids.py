@@ -6,6 +6,7 @@ from exact_index import EXACT, built
 
 import logt
 from logt import InvalidInputError
+from logt.engine.string_ids import Layer, StringIds
 
 
 @pytest.fixture
@@ -95,3 +96,43 @@ def test_integer_and_string_ids_do_not_mix(vectors):
     index = built(vectors(3, 8), method=EXACT)
     with pytest.raises(InvalidInputError, match="ids of this index are integers"):
         index.add(vectors(1, 8), ids=["x"])
+
+
+STRINGS = ["", "a", "a\0", "Zürich", "\N{SNOWMAN}\N{PARTY POPPER}", "\udc80", " ", "", "b" * 300]
+
+
+@pytest.mark.parametrize("strings", [STRINGS, [s for s in STRINGS if s.isascii()], [], ["", ""]])
+def test_layers_keep_strings(strings):
+    ints = 3 * np.arange(len(strings)) + 5
+    layer = Layer.from_arrays(Layer.of(strings, ints).arrays)
+    assert layer.strings == strings
+    assert [layer.at(np.array([row])) for row in range(len(strings))] == [[string] for string in strings]
+    odd = np.arange(1, len(strings), 2)
+    assert layer.take(odd).strings == strings[1::2]
+    assert layer.take(odd).ints.tolist() == ints[odd].tolist()
+    joined = Layer.join([layer, Layer.of(["é", "z"], np.array([100, 101]))])
+    assert joined.strings == [*strings, "é", "z"]
+    assert joined.ints.tolist() == [*ints.tolist(), 100, 101]
+    backwards = Layer.from_arrays(Layer.of(strings[::-1], ints[::-1]).arrays)
+    assert backwards.strings == strings
+    assert StringIds((layer,)).to_strings(np.array([[5, 4]])).tolist() == [[strings[0] if strings else None, None]]
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        (b"\xc3\xa9", [1, 2]),  # cut within a character
+        (b"\xe2\x98\x83", [2, 3]),
+        (b"a\xff", [1, 2]),  # no UTF-8
+        (b"\xc3", [1]),
+        (b"abc", [1, 2]),
+        (b"abc", [2, 1, 3]),
+        (b"abc", [-1, 3]),
+        (b"abc", [1, 4]),
+        (b"abc", []),
+    ],
+)
+def test_damaged_layers_are_refused(text, ends):
+    ends = np.array(ends, np.int64)
+    with pytest.raises(ValueError, match=r"string|utf-8"):
+        Layer.from_arrays({"text": np.frombuffer(text, np.uint8), "ends": ends, "numbers": np.arange(len(ends))})

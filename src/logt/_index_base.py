@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Never, Self, overload
@@ -276,10 +276,7 @@ class IndexBase:
             store.forget()
         changes = store.read_changes()
         if changes is not None:
-            snapshot = self._snapshot
-            for change in changes:
-                snapshot = self._applied(snapshot, change)
-            self._snapshot = snapshot
+            self._snapshot = self._repeated(self._snapshot, changes)
             return bool(changes)
         fresh = type(self)._from_store(store, self._threads)
         store.verification.start()
@@ -323,15 +320,20 @@ class IndexBase:
             snapshot = Snapshot(stored.segments, next_id, stored.strings, stored.graph, stored.items)
             index = cls(**settings, method=stored.method, threads=threads)
             check_snapshot(snapshot, index.dim, index.metric, stored.method)
-            for change in changes:
-                snapshot = index._applied(snapshot, change)
+            snapshot = index._repeated(snapshot, changes)
         except (TypeError, KeyError, InvalidInputError) as error:
             raise CorruptIndexError(f"{store.name}: the settings cannot be used: {error}") from error
         index._snapshot = snapshot
         return index
 
+    def _repeated(self, snapshot: Snapshot, changes: Sequence[Change]) -> Snapshot:
+        """Return a snapshot with the changes of a log."""
+        for change in changes:
+            snapshot = self._applied(snapshot, change)
+        return snapshot.with_segments(self.method.merge(snapshot.segments)) if changes else snapshot
+
     def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
-        """Return a snapshot with one change of the log."""
+        """Return a snapshot with one change of the log, whose segments are still to be merged."""
         if change.kind == "remove":
             return snapshot.remove(change.ids)
         try:

@@ -82,14 +82,14 @@ class Items:
 
     @property
     def nbytes(self) -> int:
-        names = 0 if self.names is None else Layer(self.names, _none()).nbytes
+        names = 0 if self.names is None else Layer.of(self.names, _none()).nbytes
         return self.ids.nbytes + self.numbers.nbytes + names
 
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays to store."""
         arrays: dict[str, Array] = {"ids": self.ids, "items": self.numbers}
-        return arrays if self.names is None else {**Layer(self.names, np.arange(len(self.names))).arrays, **arrays}
+        return arrays if self.names is None else {**Layer.of(self.names, np.arange(len(self.names))).arrays, **arrays}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Items:
@@ -104,7 +104,7 @@ class Items:
         is_complete = np.array_equal(layer.ints, np.arange(len(layer))) and len(layer.lookup) == len(layer)
         if not is_complete or numbers.max() >= len(layer):
             raise ValueError("the items do not fit their names")
-        return cls(ids, numbers, layer.strings)
+        return cls(ids, numbers, tuple(layer.strings))
 
 
 def items_of(items: Items | None, vectors: int) -> Items:

@@ -64,7 +64,10 @@ class Method(Protocol):
         """
 
     def join(self, segments: Any, new: Any, settings: BuildSettings) -> tuple[Segment, ...]:
-        """Return the segments with a new one, of which small ones may be merged."""
+        """Return the segments with a new one, as if small ones were merged; `merge` must follow."""
+
+    def merge(self, segments: Any) -> tuple[Segment, ...]:
+        """Return the segments after the merges that `join` has left for later."""
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Any, settings: BuildSettings, workers: Workers

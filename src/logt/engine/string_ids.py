@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logt._internal.types import Array, Ids
 from logt._internal.validation import check_array, check_lengths
 from logt.errors import InvalidInputError
+
+_UTF_8 = "utf-8", "surrogatepass"
+_FIRST_BYTE_OF_MANY = 0x80  # of a character
+_SHARE = 4  # of more than 1/_SHARE of the strings of a layer, all are decoded
 
 MERGE_RATIO = 4
 """A layer is merged with the next newer one unless it is more than so many times as large."""
@@ -21,52 +26,92 @@ MERGE_RATIO = 4
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Some strings and their integer ids, in increasing order of the integers. Immutable."""
+    """Some strings and their integer ids, in increasing order of the integers. Immutable.
 
-    strings: tuple[str, ...]
+    text: the strings in UTF-8, one after the other; ends: where each ends. They may be mapped from a file, and are
+    decoded where they are used.
+    """
+
+    text: NDArray[np.uint8]
+    ends: Ids
     ints: Ids
 
+    @classmethod
+    def of(cls, strings: Sequence[str], ints: Ids) -> Layer:
+        """Return the layer of some strings."""
+        encoded = [string.encode(*_UTF_8) for string in strings]
+        ends = np.cumsum([len(string) for string in encoded], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), ends, ints)
+
     def __len__(self) -> int:
-        return len(self.strings)
+        return len(self.ints)
 
     @cached_property
     def lookup(self) -> dict[str, int]:
         return dict(zip(self.strings, self.ints.tolist(), strict=True))
 
     @property
+    def strings(self) -> list[str]:
+        """All strings."""
+        ends = self.ends.tolist()
+        text = self.text.tobytes()
+        parts = map(slice, [0, *ends[:-1]], ends)
+        if text.isascii():  # which is quicker to decode at once
+            return list(map(text.decode("ascii").__getitem__, parts))
+        return [str(text[part], *_UTF_8) for part in parts]
+
+    def at(self, rows: Ids) -> list[str]:
+        """Return some strings."""
+        if _SHARE * len(rows) > len(self):
+            return list(map(self.strings.__getitem__, rows.tolist()))
+        return [str(part, *_UTF_8) for part in self._parts(rows)]
+
+    def take(self, rows: Ids) -> Layer:
+        """Return the layer of some strings, in increasing order of their integers."""
+        sizes = np.diff(self.ends, prepend=0)[rows]
+        text = np.frombuffer(b"".join(self._parts(rows)), np.uint8)
+        return Layer(text, np.cumsum(sizes, dtype=np.int64), self.ints[rows])
+
+    def _parts(self, rows: Ids) -> Iterator[memoryview]:
+        text = self.text.data
+        starts = np.where(rows > 0, self.ends[rows - 1], 0)
+        return (text[start:end] for start, end in zip(starts.tolist(), self.ends[rows].tolist(), strict=True))
+
+    @staticmethod
+    def join(layers: Sequence[Layer]) -> Layer:
+        """Return one layer of several, whose integers increase."""
+        sizes = [np.diff(layer.ends, prepend=0) for layer in layers]
+        text, ints = ([getattr(layer, name) for layer in layers] for name in ("text", "ints"))
+        return Layer(np.concatenate(text), np.cumsum(np.concatenate(sizes)), np.concatenate(ints))
+
+    @property
     def nbytes(self) -> int:
         """The memory of the strings, the integers and the lookup table."""
-        table = sys.getsizeof(self.lookup) if "lookup" in vars(self) else 0
-        return table + self.ints.nbytes + sum(map(sys.getsizeof, self.strings))
+        known = vars(self).get("lookup", {})
+        table = sys.getsizeof(known) + sum(map(sys.getsizeof, known)) if known else 0
+        return table + self.text.nbytes + self.ends.nbytes + self.ints.nbytes
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The arrays to store: the strings in UTF-8, where each ends, and its integer id."""
-        encoded = [string.encode("utf-8", "surrogatepass") for string in self.strings]
-        return {
-            "text": np.frombuffer(b"".join(encoded), np.uint8),
-            "ends": np.cumsum([len(string) for string in encoded], dtype=np.int64),
-            "numbers": self.ints,
-        }
+        """The arrays to store."""
+        return {"text": self.text, "ends": self.ends, "numbers": self.ints}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Layer:
         """Build from stored arrays; raise ValueError if they do not fit together."""
-        text = check_array(arrays["text"], np.uint8, 1).tobytes()
+        text = check_array(arrays["text"], np.uint8, 1)
         ends, ints = check_array(arrays["ends"], np.int64, 1), check_array(arrays["numbers"], np.int64, 1)
         check_lengths(ends, ints)
-        starts = [0, *ends.tolist()][:-1]
+        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
         if (ends < starts).any() or ends.max(initial=0) != len(text):
             raise ValueError("the strings do not fit the text")
-        parts = map(slice, starts, ends.tolist())
-        if text.isascii():
-            strings = list(map(text.decode("ascii").__getitem__, parts))
-        else:
-            strings = [text[part].decode("utf-8", "surrogatepass") for part in parts]
-        if (ints[1:] > ints[:-1]).all():
-            return cls(tuple(strings), np.array(ints))
-        order = np.argsort(ints)
-        return cls(tuple(strings[i] for i in order.tolist()), np.array(ints[order]))
+        if (text >= _FIRST_BYTE_OF_MANY).any():
+            str(text.data, *_UTF_8)  # UnicodeDecodeError is a ValueError
+            first = text[starts[ends > starts]]
+            if ((first & 0xC0) == 0x80).any():
+                raise ValueError("a string starts within a character")
+        layer = cls(text, ends, ints)
+        return layer if (ints[1:] > ints[:-1]).all() else layer.take(np.argsort(ints))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,35 +153,37 @@ class StringIds:
         strings = np.empty(ints.shape, object)
         flat, wanted = strings.reshape(-1), ints.reshape(-1)
         for layer in self.layers:
-            at = np.minimum(np.searchsorted(layer.ints, wanted), max(len(layer) - 1, 0))
             if len(layer):
-                for place in np.flatnonzero(layer.ints[at] == wanted).tolist():
-                    flat[place] = layer.strings[at[place]]
+                at = np.minimum(np.searchsorted(layer.ints, wanted), len(layer) - 1)
+                here = np.flatnonzero(layer.ints[at] == wanted)
+                for place, string in zip(here.tolist(), layer.at(at[here]), strict=True):
+                    flat[place] = string
         return strings
 
     def add(self, strings: Sequence[str], ints: Ids) -> StringIds:
         """Return the ids with a new layer; the integers must be larger than all that are there."""
-        layers = [*self.layers, Layer(tuple(strings), ints)] if len(ints) else list(self.layers)
+        return self._with(Layer.of(strings, ints)) if len(ints) else self
+
+    def _with(self, layer: Layer) -> StringIds:
+        layers = [*self.layers, layer]
         while len(layers) > 1 and len(layers[-2]) <= MERGE_RATIO * len(layers[-1]):
-            newer, older = layers.pop(), layers.pop()
-            layers.append(Layer(older.strings + newer.strings, np.concatenate([older.ints, newer.ints])))
+            layers[-2:] = [Layer.join(layers[-2:])]
         return StringIds(tuple(layers))
 
     def keep(self, ints: Ids) -> StringIds:
         """Return only the strings of these integer ids, in one layer."""
-        pairs = {number: string for string, number in self.items()}
-        kept = np.sort(ints)
-        return StringIds().add([pairs[number] for number in kept.tolist()], kept)
+        kept = [layer.take(np.flatnonzero(np.isin(layer.ints, ints))) for layer in self.layers]
+        return StringIds((Layer.join(kept),) if kept else ())
 
     def shift(self, by: int) -> StringIds:
         """Return the ids with `by` added to each integer."""
-        return StringIds(tuple(Layer(layer.strings, layer.ints + by) for layer in self.layers))
+        return StringIds(tuple(replace(layer, ints=layer.ints + by) for layer in self.layers))
 
     def append(self, other: StringIds) -> StringIds:
         """Return the ids of both; the integers of the other must be larger."""
         merged = self
         for layer in other.layers:
-            merged = merged.add(layer.strings, layer.ints)
+            merged = merged._with(layer)
         return merged
 
 

@@ -78,6 +78,10 @@ class GroupTesting:
         """Return the segments with a new one."""
         return (*segments, new)
 
+    def merge(self, segments: Segments) -> Segments:
+        """Return the segments: small ones are not merged."""
+        return segments
+
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: None, settings: BuildSettings, workers: Workers
     ) -> CodedSegment:

@@ -20,10 +20,10 @@ from logt.graph.stored_graph import StoredGraph
 from logt.lists.calibration import calibrate, calibrate_changed, calibrate_graph
 from logt.lists.codec import Codec, CodecSettings
 from logt.lists.inverted_lists import Probe
-from logt.lists.merge_policy import merge_all, merge_small
+from logt.lists.merge_policy import Merge, Unmerged, merge_all, merge_small
 from logt.lists.residual import MAX_BITS, usual_bits
 from logt.lists.search import ListSearch
-from logt.lists.segment import ListSegment
+from logt.lists.segment import ListSegment, merge_segments
 from logt.lists.training import MIN_CHECKED, Training, codec_for_batch, has_drifted, may_pause
 
 Segments = tuple[ListSegment, ...]
@@ -89,8 +89,13 @@ class Sketched:
         return measured, new[0] if measured == grown and not training.new and len(new) == 1 else None
 
     def join(self, segments: Segments, new: ListSegment, settings: BuildSettings) -> Segments:
-        """Return the segments with a new one, after small ones are merged."""
-        return _merge_checked(_merge_tiny((*segments, new), len(new), settings), settings)
+        """Return the segments with a new one. Small ones are merged, by `merge`."""
+        joined = _merge_tiny((*segments, new), len(new), settings, Unmerged.of)
+        return _merge_checked(joined, settings, Unmerged.of)
+
+    def merge(self, segments: Sequence[ListSegment | Unmerged]) -> Segments:
+        """Return the segments after the merges that `join` has left for later."""
+        return tuple(s.merged() if isinstance(s, Unmerged) else s for s in segments)
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Codec | None, settings: BuildSettings, workers: Workers
@@ -158,14 +163,16 @@ class Sketched:
             raise InvalidInputError("the norms do not fit the metric")
 
 
-def _merge_tiny(segments: Segments, added: int, settings: BuildSettings) -> Segments:
+def _merge_tiny(segments: Segments, added: int, settings: BuildSettings, merge: Merge = merge_segments) -> Segments:
     """Merge segments that are too small to show whether their codec fits, after so many vectors were added."""
-    return segments if added >= MIN_CHECKED else merge_small(segments, settings.segment_size, below=MIN_CHECKED)
+    if added >= MIN_CHECKED:
+        return segments
+    return merge_small(segments, settings.segment_size, below=MIN_CHECKED, merge=merge)
 
 
-def _merge_checked(segments: Segments, settings: BuildSettings) -> Segments:
+def _merge_checked(segments: Segments, settings: BuildSettings, merge: Merge = merge_segments) -> Segments:
     """Merge the newest segment with others, unless its vectors are too few to check whether their codec fits."""
-    return segments if segments[-1].count < MIN_CHECKED else merge_small(segments, settings.segment_size)
+    return segments if segments[-1].count < MIN_CHECKED else merge_small(segments, settings.segment_size, merge=merge)
 
 
 def _measure(

@@ -331,7 +331,7 @@ class _Examiner:
         self._lose(f"{len(unnamed):,} string ids", reason, ids=tuple(new.values()))
         strings = self._strings | new
         ints = np.array(sorted(strings), np.int64)
-        layer = Layer(tuple(strings[n] for n in ints.tolist()), ints)
+        layer = Layer.of([strings[n] for n in ints.tolist()], ints)
         return [self._writer.write("strings", layer.arrays, layer)]
 
     def _graph_files(self, reader: Reader, *, complete: bool) -> dict[str, str]:
