@@ -60,6 +60,7 @@ CALLS = {
     "adjacent_rows": (np.tile(np.array([[4, 5]], "u4"), (6, 1)), 2, zeros("u4", 6, 3)),
     "join_rows": (*BYTES, np.full((6, 3), NONE, "u4"), 0, np.full((6, 2), NONE, "u4")),
     "similarities": (*BYTES, 0, zeros("u4", 6, 2), f4(6, 2)),
+    "is_permutation": (np.arange(5, dtype=np.uint32),),
     "divide_by_norms": (f4(3, 4), True, 1e-15, 1e18, zeros("f8", 3)),
     "suppress": (zeros("i8", 2, 3, 2), 2, zeros("i8", 2, 3), zeros("i8", 2)),
     "find_mutual": (*GRAPH, 9, zeros("f8", 256), 0.1, *EDGES[:2]),

@@ -258,3 +258,16 @@ def test_rows_without_a_usable_norm_stay_as_they_are(value):
     assert _kernels.divide_by_norms(given, True, 1e-15, 1e18, norms) == tiny
     np.testing.assert_allclose(given, [[0.5], [0.5 if tiny else value], [0.5]] * np.ones(4))
     assert _kernels.divide_by_norms(X.copy(), False, 1e-15, 1e18, norms) == (value == 0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
+def test_permutations_are_recognized(count):
+    rng = np.random.default_rng(count)
+    row = rng.permutation(count).astype(np.uint32)
+    assert _kernels.is_permutation(row)
+    for wrong in (count, count + 64, 0xFFFFFFFF, *(row[1:2].tolist())):
+        if count:
+            changed = row.copy()
+            changed[0] = wrong
+            assert not _kernels.is_permutation(changed)
+            assert sorted(changed.tolist()) != list(range(count))

@@ -239,6 +239,20 @@ bool divide_by_norms(Out<float, 2> X, bool normalize, double least, double most,
     return logt::divide_by_norms(X.data(), X.shape(0), X.shape(1), normalize, least, most, norms.data());
 }
 
+// Whether the numbers are 0, 1, ... in any order.
+bool is_permutation(In<uint32_t, 1> numbers) {
+    const size_t count = numbers.shape(0);
+    std::vector<uint64_t> seen(count / 64 + 1);
+    for (const uint32_t* n = numbers.data(); n < numbers.data() + count; ++n) {
+        if (*n >= count) return false;
+        uint64_t& word = seen[*n / 64];
+        const uint64_t bit = uint64_t{1} << *n % 64;
+        if (word & bit) return false;
+        word |= bit;
+    }
+    return true;
+}
+
 // One pass down each list. units: (queries, length, m), negative where a place is empty. Among the first `depth`, a
 // vector none of whose units is claimed is kept and claims them; who has a claimed unit and was not kept is
 // suppressed, wherever it stands. order[q]: the places of the others, counts[q] in number, then of the suppressed, each
@@ -314,6 +328,7 @@ NB_MODULE(_kernels, m) {
     m.def("to_int8", to_int8, "V"_arr, "codes"_arr, "scale"_arr, Free());
     m.def("rank", rank, "scores"_arr, "id"_arr, "order"_arr, Free());
     m.def("divide_by_norms", divide_by_norms, "X"_arr, "normalize"_a, "least"_a, "most"_a, "norms"_arr, Free());
+    m.def("is_permutation", is_permutation, "numbers"_arr, Free());
     m.def("suppress", suppress, "units"_arr, "depth"_a, "order"_arr, "counts"_arr, Free());
     bind<uint16_t, int8_t>(m);
     bind<uint16_t, float>(m);

@@ -185,7 +185,7 @@ class ListSegment(Segment):
         ids = check_ids(arrays["ids"])
         rows, L = len(ids), codec.entries
         row, starts = check_type(arrays["row"], np.uint32, 1), check_type(arrays["starts"], np.int64, 1)
-        if len(row) != rows or row.max() >= rows or (np.bincount(row, minlength=rows) != 1).any():
+        if len(row) != rows or not _kernels.is_permutation(row):
             raise ValueError("the lists do not hold each vector once")
         if len(starts):
             fits = len(starts) == codec.units + 1 and starts[0] == 0 and starts[-1] == rows
