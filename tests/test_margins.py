@@ -1,5 +1,7 @@
 """Which lists a search reads, by its best list and its worst result; and how the margins for that are measured."""
 
+import copy
+from dataclasses import replace
 from functools import partial
 
 import exact_index
@@ -9,7 +11,8 @@ import pytest
 from logt._internal.threads import SERIAL
 from logt.lists.calibration import read_all
 from logt.lists.inverted_lists import MARGINS, Probe
-from logt.lists.margins import ListGaps, best_margins, list_scores
+from logt.lists.margins import ListGaps, best_margins, list_scores, near_results
+from logt.lists.measured import NEVER
 from logt.lists.sampling import sample_queries
 from logt.lists.search import ListSearcher
 
@@ -139,6 +142,40 @@ def test_margins_find_the_most_for_the_lists_that_are_allowed(index, queries):
         assert reads(*margins[:, place]) <= 1.03 * most
         assert finds(*margins[:, place]) >= max(finds(*pair) for pair in pairs) - 0.03
     assert finds(*margins[:, -1]) == 1
+
+
+def test_few_queries_unlike_the_collection_have_results_that_are_near(index, queries):
+    gaps, own = gaps_of(index, queries), queries[1] >= 0
+    near = near_results(gaps, own)
+    score = gaps.scores[:, 0]
+    assert (score[~own] > near).mean() <= 0.05
+    assert near == pytest.approx(max(np.quantile(score[own], 0.2), np.quantile(score[~own], 0.95)), rel=0.1)
+    assert near_results(gaps.of(own), own[own]) == pytest.approx(np.quantile(score[own], 0.2), rel=0.1)
+    fewer = replace(gaps, scores=np.full_like(gaps.scores, -np.inf))  # than K results
+    assert near_results(fewer, own) == -NEVER
+
+
+def test_with_a_graph_queries_whose_results_are_near_read_fewer_lists(index, queries):
+    Q = queries[0]
+    linked = copy.copy(index)
+    linked.link()
+    (segment,), graph = linked._snapshot.segments, linked._snapshot.graph
+    kept = gaps_of(index, queries).scores[:, 0]
+
+    def lists(near):
+        codec = replace(segment.codec, measured=segment.codec.measured._replace(near=near))
+        searcher = ListSearcher([replace(segment, codec=codec)], graph=graph)
+        limits = searcher.limits(Probe(recall=0.97), K)
+        assert limits.lists < limits.further
+        return searcher.search(Q, K, limits)[2][:, 0]
+
+    fewest, most = lists(-NEVER), lists(NEVER)
+    near = float(np.median(kept))
+    found = lists(near)
+    assert (found >= fewest).all()
+    far = kept < near - 0.1  # in a full read, so in any
+    assert (found[far] == most[far]).all()
+    assert found[~far].sum() < most[~far].sum()
 
 
 def test_means_are_queries_without_an_id(index):

@@ -32,7 +32,7 @@ class ListSearcher {
     // bands: (bands, 5) of start, size, bits, deviation, deviation of the book. Returns the number of the codec.
     size_t add_codec(In<float, 1> mean, In<int32_t, 1> order, In<float, 2> signs, In<double, 2> bands, In<uint8_t, 2> book,
                      In<float, 1> book_scale, In<float, 1> list_weight, In<float, 1> list_bias, In<int64_t, 1> group_starts,
-                     size_t compared, In<float, 2> margins, size_t sign_bytes, size_t low_bytes) {
+                     size_t compared, In<float, 2> margins, float near, size_t sign_bytes, size_t low_bytes) {
         if (margins.shape(0) && (margins.shape(0) != 2 || margins.shape(1) != logt::MARGINS))
             throw nb::value_error("margins have another shape");
         std::vector<logt::Band>& mine = bands_.emplace_back();
@@ -49,7 +49,7 @@ class ListSearcher {
         const size_t groups = group_starts.shape(0) - 1;
         codecs_.push_back({mean.shape(0), book.shape(0) - groups, groups, mine.size(), mean.data(), order.data(), signs.data(),
                            signs.shape(0), nullptr, book.data(), book.shape(1), book_scale.data(), list_weight.data(),
-                           list_bias.data(), group_starts.data(), compared, margins.shape(0) ? margins.data() : nullptr,
+                           list_bias.data(), group_starts.data(), compared, margins.shape(0) ? margins.data() : nullptr, near,
                            sign_count, low_count, sign_bytes, low_bytes});
         for (size_t m = 0; m < codecs_.size(); ++m) codecs_[m].band = bands_[m].data();
         keep(mean, order, signs, book, book_scale, list_weight, list_bias, group_starts, margins);
@@ -189,7 +189,7 @@ void bind_lists(nb::module_& m) {
     nb::class_<ListSearcher>(m, "ListSearcher")
         .def(nb::init<>())
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
-             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "compared"_a, "margins"_arr,
+             "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "compared"_a, "margins"_arr, "near"_a,
              "sign_bytes"_a, "low_bytes"_a)
         .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
              "chosen"_arr.none())

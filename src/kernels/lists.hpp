@@ -39,6 +39,7 @@ struct Codec {
     const int64_t* group_starts;  // groups + 1: the units of each group
     size_t compared;              // units of the best groups that are compared with a query, at least
     const float* margins;  // (2, MARGINS): how far below the best list, and below the worst result, lists are read; or null
+    float near;            // a query whose worst result scores at least this, in deviations of the query, is like the collection
     size_t sign_count, low_count, sign_bytes, low_bytes;
 };
 

@@ -27,19 +27,21 @@ inline float reach_of_list(size_t rank, size_t nprobe) {
 }
 
 // Which lists a query reads. In the first round, those that are near enough to its best one. In further rounds, those that are near
-// enough to its worst result so far: few if there are near results, and many if there are none. Nearness is a number of deviations
-// of the query (Codec::margins). A round at most doubles the lists. Beyond MOST times as many as a query like the collection
-// reads, there is another round only while more than CHANGES of the results change. A query that reads many lists also keeps up to
-// DEPTH times as many candidates, and further rounds prune less.
+// enough to its worst result so far: few if there are near results, and many if there are none. With the graph, they are fewer once
+// the worst result is as near as those of queries like the collection (Codec::near): a walk finds what is near to these. Nearness is
+// a number of deviations of the query (Codec::margins). A round at most doubles the lists. Beyond MOST times as many as a query like
+// the collection reads, there is another round only while more than CHANGES of the results change. A query that reads many lists also
+// keeps up to DEPTH times as many candidates, and further rounds prune less.
 constexpr double MOST = 4, CHANGES = 0.02, DEPTH = 4;
 constexpr float FURTHER = 1.6f;  // times the reach of codes
 
 // How far one query reads the lists of a codec. lists: of a query like the collection, or of each if there are no margins. margin,
 // further: how far below the best list others are read, in the first round and in further ones; below: the same below the worst
-// result. least, enough: further lists are read until so many vectors are decoded, and found.
+// result, and less_below for queries like the collection, with the graph. least, enough: further lists are read until so many vectors
+// are decoded, and found.
 struct Extent {
     size_t lists;
-    float margin, further, below;
+    float margin, further, below, less_below;
     int64_t least, enough;
 };
 // rows, visible: vectors in lists. others: vectors that were found before.
@@ -48,7 +50,7 @@ Extent extent_of(const Codec& codec, const ScanLimits& limits, float deviation, 
     const double units = static_cast<double>(codec.units);
     const double wanted = limits.nprobe ? static_cast<double>(limits.nprobe) : std::pow(units, limits.lists);
     const double lists = limits.everything ? units : std::clamp(std::ceil(wanted * wider), 1.0, units);
-    Extent extent = {static_cast<size_t>(lists), -INF, -INF, -INF, static_cast<int64_t>(static_cast<double>(limits.least) * wider),
+    Extent extent = {static_cast<size_t>(lists), -INF, -INF, -INF, -INF, static_cast<int64_t>(static_cast<double>(limits.least) * wider),
                      static_cast<int64_t>(std::min(R, others + visible))};
     if (!codec.margins || !limits.results || limits.everything) return extent;
     const auto known = [&](const float* margins, double exponent) {
@@ -57,7 +59,7 @@ Extent extent_of(const Codec& codec, const ScanLimits& limits, float deviation, 
         return deviation * (margins[at] + static_cast<float>(place - static_cast<double>(at)) * (margins[at + 1] - margins[at]));
     };
     extent.margin = known(codec.margins, limits.lists), extent.further = known(codec.margins, limits.further);
-    extent.below = known(codec.margins + MARGINS, limits.further);
+    extent.below = known(codec.margins + MARGINS, limits.further), extent.less_below = known(codec.margins + MARGINS, limits.lists);
     return extent;
 }
 
@@ -75,7 +77,7 @@ struct ListReader {
     int64_t& found;
     std::optional<ListOrder> order;  // if there are lists
     size_t rows = 0, visible = 0;    // vectors in these, of all shards
-    Extent extent = {0, 0, 0, 0, 0, 0};
+    Extent extent = {0, 0, 0, 0, 0, 0, 0};
     size_t next = 0, until = 0, target = 0;  // lists that were read, that are in this round, and that are near enough so far
     int64_t decoded = 0, before = 0;
     float code_reach, least_reach = 0;
@@ -114,8 +116,10 @@ struct ListReader {
         if (many && !changed) return false;
         if (many) order->use_all(next);
         const size_t twice = std::min(scan.codec.units, 2 * next + 1);
-        const size_t near = lists_above(order->score(0) - extent.further, scan.codec.units);
-        const size_t far = lists_above(worst - scan.query.offset - extent.below, scan.codec.units);
+        const bool like_collection = linked() && worst >= scan.codec.near * scan.query.deviation;
+        const float margin = like_collection ? extent.margin : extent.further, below = like_collection ? extent.less_below : extent.below;
+        const size_t near = lists_above(order->score(0) - margin, scan.codec.units);
+        const size_t far = lists_above(worst - scan.query.offset - below, scan.codec.units);
         target = std::max(near, far);
         until = std::min(far, std::max(near, twice));
         if (changed) until = std::max(until, std::min(near, twice));
@@ -130,6 +134,8 @@ struct ListReader {
 
     // Whether the query itself tells which lists are read.
     bool adapts() const { return extent.margin > -INF; }
+    // Whether further rounds are for queries that are unlike the collection: a walk finds what is near for others.
+    bool linked() const { return scan.limits.beam && scan.limits.lists < scan.limits.further; }
     // The lists that a query like the collection reads.
     double usual() const { return std::pow(static_cast<double>(scan.codec.units), scan.limits.further); }
     // Where those of the lists from `next` to `most` end that have at least this score.

@@ -107,7 +107,7 @@ class ListOrder {
         else prepare_all();
     }
     size_t unit(size_t n) {
-        while (n >= sorted_) sorted_ < lists_.size() ? sort_from(sorted_, lists_.size()) : find_more();
+        while (n >= sorted_) sorted_ < lists_.size() ? sort_from(sorted_, more()) : find_more();
         return Best::row(lists_[n]);
     }
     // The units of the best groups among which the best `wanted` are searched for; 0: all of them are compared. Units that codes
@@ -125,8 +125,9 @@ class ListOrder {
     // Sorts all lists from `first` on: those of the best groups need not be the best for a query that is unlike the collection.
     void use_all(size_t first) {
         if (!near_) return;
-        find_rest();
-        sort_from(first, lists_.size() - first);
+        if (lists_.size() < codec_.units) find_rest();
+        near_ = false;
+        sort_from(first, more());
     }
 
   private:
@@ -155,6 +156,8 @@ class ListOrder {
         near_ = true;
         sort_from(0, wanted);
     }
+    // How many lists are sorted next: about twice as many in all.
+    size_t more() const { return std::max<size_t>(16, sorted_); }
     // Sorts the lists from `first` on, and first `count` of them only: more may not be used.
     void sort_from(size_t first, size_t count) {
         const auto begin = lists_.begin() + static_cast<ptrdiff_t>(first);
@@ -172,7 +175,7 @@ class ListOrder {
         const size_t from = lists_.size();
         for (size_t j = 0; j < codec_.units; ++j)
             if (known.insert(j)) lists_.push_back(Best::pair(score_of(j), j));
-        sort_from(from, lists_.size());
+        sort_from(from, more());
     }
 
     void measure_rest() {
@@ -211,13 +214,13 @@ class ListOrder {
         }
         for (; j < units; ++j)
             if (scores_[j] >= least_ && !(from && scores_[j] >= upper)) add(j);
-        sort_from(from, lists_.size());
+        sort_from(from, more());
     }
 
     const Codec& codec_;
     Query& query_;
     bool complete_;
-    bool near_ = false;  // only units of the best groups were found so far
+    bool near_ = false;  // the units of the best groups are first
     Buffer<float> scores_;  // of all units, unless `near_`
     float mean_ = 0, deviation_ = 0;
     float level_ = 2.5f, least_ = INF;  // deviations above the mean, and the least score that was found so far

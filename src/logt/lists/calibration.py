@@ -16,7 +16,7 @@ from logt.errors import InvalidInputError
 from logt.graph.stored_graph import StoredGraph
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import CandidateDepths, Probe
-from logt.lists.margins import ListGaps, best_margins
+from logt.lists.margins import ListGaps, best_margins, near_results
 from logt.lists.sampling import sample_queries, sample_vectors
 from logt.lists.search import ListSearcher
 from logt.lists.segment import ListSegment, by_codec
@@ -343,7 +343,8 @@ def _measured(
     codec = _with(codec, vectors=vectors)
     if not flat:
         gaps = ListGaps.measure(segments, Q, found, max(1, round(share * RecallCurve.KS[0])))
-        codec = _with(codec, margins=best_margins(gaps, np.full(len(Q), False) if own is None else own >= 0))
+        of_collection = np.full(len(Q), False) if own is None else own >= 0
+        codec = _with(codec, margins=best_margins(gaps, of_collection), near=near_results(gaps, of_collection))
     if codec.refine:
         depths = measure_depths(found.of(usual), share)._replace(reach=codec.measured.depths.reach)
         codec = _with(codec, depths=depths)

@@ -390,6 +390,7 @@ class Codec:
             self.group_starts,
             self.compared,
             measured.margins,
+            measured.near,
             *bands.code_bytes,
         )
 

@@ -110,7 +110,8 @@ class Probe:
     many in the last list of the first round. With a neighbor graph, p is 0.8 · effort + 0.2 · effort⁸ in the first
     round. If the effort follows from a recall of at least 0.95, as by default, p is at least 0.25, and at least
     half that of a search without the graph where there is one. For such a recall, further rounds have the p of a
-    search without the graph, up to that of effort 0.5 for a recall of 0.95, and 1 for 1. After each round, a search
+    search without the graph, up to that of effort 0.5 for a recall of 0.95, and 1 for 1; that of the first round,
+    once the 10th result is as near as those of queries like the collection (Measured). After each round, a search
     goes on to the neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r
     = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes
     from 0 to 1; of more in proportion, where some vectors of the graph were removed. It reads the residual of a

@@ -10,11 +10,14 @@ import numpy as np
 from logt._internal.types import Array, Floats, Ids
 from logt.lists.codec import Codec
 from logt.lists.inverted_lists import MARGINS
+from logt.lists.measured import NEVER
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates
 
 _TINY = np.float32(1e-30)
 _STEPS = 64  # pairs of margins that are tried, along each axis
+_UNUSUAL = 0.2  # of the queries like the collection, have results that are further away than those of most
+_MISTAKEN = 0.05  # of the others at most, are taken to be like the collection
 _WIDER = 1e-4  # recall that the largest margins are worth: they grow with the lists also where all is found
 
 
@@ -23,12 +26,14 @@ class ListGaps:
     """How far below the best list of each query its other lists are, and its results, in deviations of the query.
 
     lists: (queries, M), increasing. results: of the list that each of the best results is in, (queries, results),
-    -inf for none. worst: of the score of the worst of these results, (queries, 1).
+    -inf for none. worst: of the score of the worst of these results, (queries, 1). scores: the score itself, in
+    deviations of the query, -inf if there are fewer results.
     """
 
     lists: Floats
     results: Floats
     worst: Floats
+    scores: Floats
 
     @classmethod
     def measure(cls, segments: Sequence[ListSegment], Q: Floats, found: Candidates, k: int) -> ListGaps:
@@ -47,11 +52,12 @@ class ListGaps:
             np.sort((best - scores) / deviation, axis=1),
             (best - of_result) / deviation,
             (best - (worst - offset)) / deviation,
+            np.where(known.all(axis=1, keepdims=True), worst / deviation, -np.inf).astype(np.float32),
         )
 
     def of(self, rows: Array) -> ListGaps:
         """Return the gaps of some queries."""
-        return ListGaps(self.lists[rows], self.results[rows], self.worst[rows])
+        return ListGaps(self.lists[rows], self.results[rows], self.worst[rows], self.scores[rows])
 
     def lists_within(self, margin: Floats, below: Floats) -> Array:
         """Return the mean number of lists that are read, for each pair of margins."""
@@ -111,6 +117,18 @@ def best_margins(gaps: ListGaps, own: Array) -> Floats:
             at = int(best // _STEPS), int(best % _STEPS)
         out[:, place] = margin[at[0]], below[at[1]]
     return out
+
+
+def near_results(gaps: ListGaps, own: Array) -> float:
+    """Return the score of the worst result from which on a query is taken to be like the collection (Measured).
+
+    own: as of `best_margins`. Most queries like the collection reach it, and few of the others.
+    """
+    usual = gaps.of(own) if own.any() else gaps
+    near = np.quantile(usual.scores, _UNUSUAL, method="lower")
+    if own.any() and not own.all():
+        near = max(near, np.quantile(gaps.of(~own).scores, 1 - _MISTAKEN, method="higher"))
+    return float(np.clip(near, -NEVER, NEVER))
 
 
 def _quantiles(values: Floats, shares: Array) -> Floats:
