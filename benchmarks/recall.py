@@ -151,6 +151,7 @@ def measure(
 def draw(rows: list[dict], path: Path) -> None:
     """Draw the mean and the 5th percentile of each kind of query."""
     names = list(dict.fromkeys(row["collection"] for row in rows))
+    lowest = min(0.5, *(row["5th percentile"] for row in rows))
     with saved_figure(path, (11, 2.2 + 2.1 * len(names))) as figure:
         axes: Any = figure.subplots(len(names), 1, squeeze=False)[:, 0]
         for part, name in zip(axes, names, strict=True):
@@ -160,9 +161,9 @@ def draw(rows: list[dict], path: Path) -> None:
                 shown = [row for row in mine if row["index"] == index]
                 at = [kinds.index(row["queries"]) + offset for row in shown]  # filters have no row for linked
                 part.vlines(at, [r["5th percentile"] for r in shown], [r["found"] for r in shown], color="0.7")
-                part.plot(at, [row["found"] for row in shown], marker, label=index)
+                part.plot(at, [row["found"] for row in shown], marker, label=index, clip_on=False)
             part.axhline(mine[0]["asked"], color="0.5", linestyle=":", label="asked for")
-            part.set(title=name, ylabel="recall", ylim=(0, 1.02))
+            part.set(title=name, ylabel="recall", ylim=(lowest, 1))
             part.set_xticks(np.arange(len(kinds)), kinds, rotation=20, ha="right", fontsize=7)
         legend(figure)
 
