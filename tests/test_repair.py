@@ -129,6 +129,19 @@ def test_a_file_of_any_kind_may_be_missing_or_hold_something_else(of_all_kinds, 
     assert (found.aside / file.name).exists() == (how != "missing")
 
 
+@pytest.mark.parametrize("kind", ["graph", "items"])
+def test_items_of_logged_vectors_are_kept_unless_the_others_have_lost_theirs(of_all_kinds, tmp_path, vectors, kind):
+    folder = shutil.copytree(of_all_kinds, tmp_path / "index")
+    with logt.open(folder, "a") as opened:
+        opened.add(vectors(2, 8, seed=3), ["new", "newer"], items=["v7", "another"])
+        opened.save()
+    damage(min(folder.glob(f"{kind}-*")))
+    repair(folder)
+    after = logt.open(folder)
+    assert len(after) == 57
+    assert after.items is None if kind == "items" else after.items.tolist()[-2:] == ["v7", "another"]
+
+
 def test_the_ids_of_a_lost_segment_are_those_that_were_not_removed(of_all_kinds, tmp_path):
     folder = shutil.copytree(of_all_kinds, tmp_path / "index")
     present, lost = set(logt.open(folder).ids), damage(segment_files(folder)[0]).name
