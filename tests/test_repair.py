@@ -162,7 +162,8 @@ def test_vectors_whose_string_ids_are_lost_are_kept_under_new_ids(with_strings, 
     before = logt.open(folder)
     damage(next(folder.glob("strings-*")))
     found = repair(folder)
-    assert (found.kept, found.losses[0].what) == (200, "200 string ids")
+    assert (found.kept, found.losses[0].what, found.losses[0].vectors) == (200, "200 string ids", 0)
+    assert f"kept as {LOST_ID}NUMBER" in found.losses[0].reason
     after = logt.open(folder)
     assert set(after.ids) == {f"{LOST_ID}{i}" for i in range(200)}
     assert np.array_equal(after.reconstruct([f"{LOST_ID}7"]), before.reconstruct(["v7"]))
