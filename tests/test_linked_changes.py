@@ -47,6 +47,18 @@ def single_changes(index, X):
         yield index.merge_from(built(X[N + 200 + n][None], [10_000 + n], metric=index.metric))
 
 
+def test_an_opened_index_has_the_graph_that_vectors_have_joined(collection, tmp_path):
+    X, Q = collection
+    built(X[:N], link=12).save(tmp_path / "index")
+    with logt.open(tmp_path / "index", mode="a") as writer:
+        for part in (X[N : N + 600], X[N + 600 : N + 603], X[N + 603 :], X[:1]):  # the third one fills up MIN_LINKED
+            writer.add(part)
+            writer.save()
+            opened = logt.open(tmp_path / "index")
+            assert_same(opened.search(Q, K), writer.search(Q, K))
+            assert opened._snapshot.graph.count == writer._snapshot.graph.count
+
+
 def test_a_change_of_one_vector_computes_nothing_for_the_others(index, collection, monkeypatch):
     X, Q = collection
     index.search(Q, K)

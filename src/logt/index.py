@@ -118,7 +118,10 @@ class Index(LinkedIndex):
         snapshot = snapshot.assign_items(new_ids, items)
         strings = None if snapshot.strings is None else tuple(snapshot.to_user_ids(new_ids).tolist())
         snapshot, segment = self._with_vectors(snapshot, rows, new_ids, workers)
-        self._snapshot = snapshot = self._linker(workers).link_many(snapshot)
+        linked = self._linker(workers).link_many(snapshot)
+        if linked is not snapshot:  # the log has no neighbors
+            self._pending.rewrite()
+        self._snapshot = snapshot = linked
         if removed is not None and len(removed):
             self._pending.record(Change.remove(removed))
         if segment is not None:
