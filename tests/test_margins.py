@@ -152,7 +152,7 @@ def test_few_queries_unlike_the_collection_have_results_that_are_near(index, que
     assert near == pytest.approx(max(np.quantile(score[own], 0.2), np.quantile(score[~own], 0.95)), rel=0.1)
     assert near_results(gaps.of(own), own[own]) == pytest.approx(np.quantile(score[own], 0.2), rel=0.1)
     fewer = replace(gaps, scores=np.full_like(gaps.scores, -np.inf))  # than K results
-    assert near_results(fewer, own) == -NEVER
+    assert near_results(fewer, own) == NEVER
 
 
 def test_with_a_graph_queries_whose_results_are_near_read_fewer_lists(index, queries):

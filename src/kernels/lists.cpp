@@ -44,7 +44,7 @@ struct Search {
     bool go_on(Vector<Vector<ListReader>>& readers, size_t query, const ScanLimits& limits, double share) {
         if (!limits.results || limits.everything) return false;
         const double results = share * static_cast<double>(std::min(limits.results, pool.wanted));
-        const size_t count = std::max<size_t>(1, static_cast<size_t>(results));
+        const size_t count = std::max<size_t>(1, static_cast<size_t>(std::ceil(results)));
         const bool changed = static_cast<double>(pool.changes(count)) > CHANGES * results;
         const float worst = pool.list.size() < count ? -INF : pool.list[count - 1].key;
         bool more = false;

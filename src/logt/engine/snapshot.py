@@ -121,7 +121,8 @@ class Snapshot:
             return present
         check_distinct(strings, len(ids))
         known = self.strings or StringIds()
-        if (len(self) and self.strings is None) or ids[0] < self.next_id or any(string in self for string in strings):
+        is_new = not self._holds(known.to_ints(strings)).any()
+        if (len(self) and self.strings is None) or ids[0] < self.next_id or not is_new:
             raise InvalidInputError("string ids do not fit those that are there")
         return replace(present, strings=known.add(strings, ids))
 

@@ -29,7 +29,7 @@ class Layer:
     """Some strings and their integer ids, in increasing order of the integers. Immutable.
 
     text: the strings in UTF-8, one after the other; ends: where each ends. They may be mapped from a file, and are
-    decoded where they are used.
+    decoded where they are used; all of them, to look up the first string.
     """
 
     text: NDArray[np.uint8]
@@ -172,7 +172,8 @@ class StringIds:
 
     def keep(self, ints: Ids) -> StringIds:
         """Return only the strings of these integer ids, in one layer."""
-        kept = [layer.take(np.flatnonzero(np.isin(layer.ints, ints))) for layer in self.layers]
+        rows = [np.flatnonzero(np.isin(layer.ints, ints)) for layer in self.layers]
+        kept = [layer.take(mine) for layer, mine in zip(self.layers, rows, strict=True) if len(mine)]
         return StringIds((Layer.join(kept),) if kept else ())
 
     def shift(self, by: int) -> StringIds:

@@ -128,7 +128,7 @@ def near_results(gaps: ListGaps, own: Array) -> float:
     near = np.quantile(usual.scores, _UNUSUAL, method="lower")
     if own.any() and not own.all():
         near = max(near, np.quantile(gaps.of(~own).scores, 1 - _MISTAKEN, method="higher"))
-    return float(np.clip(near, -NEVER, NEVER))
+    return float(near) if np.isfinite(near) else NEVER
 
 
 def _quantiles(values: Floats, shares: Array) -> Floats:
