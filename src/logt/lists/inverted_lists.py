@@ -99,25 +99,25 @@ class CandidateDepths(NamedTuple):
 class Probe:
     """How much a search reads, by one number: effort, from 0 to 1.
 
-    For a query like the collection, a search decodes the codes of about M**p of all M lists, where p =
-    effort**(2/3): of one at effort 0. Which lists it decodes depends on the query: in the first round, those that
-    score at most a margin less than the best one; in further rounds, those that score at most a margin less than
-    the worst result so far (with a neighbor graph, of the best 10). The margins were measured for each p
-    (Measured). So a query that is unlike the collection, whose results are far away, reads more lists. It keeps up
-    to 4 times as many candidates, and reads more of each vector (readers.hpp). A search reads the residual of
-    vectors that can still be among the results: whose estimate is too low by at most max(3.6, 6.1 · p − 0.85) ·
-    reach deviations (CandidateDepths); 1.6 times as many in the first list and in further rounds, 0.85 times as
-    many in the last list of the first round. With a neighbor graph, p is 0.8 · effort + 0.2 · effort⁸ in the first
-    round. If the effort follows from a recall of at least 0.95, as by default, p is at least 0.25, and at least
-    half that of a search without the graph where there is one. For such a recall, further rounds have the p of a
-    search without the graph, up to that of effort 0.5 for a recall of 0.95, and 1 for 1; that of the first round,
-    once the 10th result is as near as those of queries like the collection (Measured). After each round, a search
-    goes on to the neighbors of the best candidates, and to theirs, until those of the `beam` best are known. With r
-    = max(k, 10), the beam is r · (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes
-    from 0 to 1; of more in proportion, where some vectors of the graph were removed. It reads the residual of a
-    vector in a list whose estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by
-    4.6 − 2.4 · e + 1.8 · effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for
-    each result, the nearer are results to the last candidate.
+    For a query like the collection, a search decodes the codes of about M**p of all M lists, where p = effort**(2/3):
+    of one at effort 0. Which lists it decodes depends on the query: in the first round, those that score at most a
+    margin less than the best one; in further rounds, those that score at most a margin less than the worst result so
+    far (with a neighbor graph, of the best 10). The margins were measured for each p (Measured). So a query that is
+    unlike the collection, whose results are far away, reads more lists. It keeps up to 4 times as many candidates,
+    and reads more of each vector (readers.hpp). A search reads the residual of vectors that can still be among the
+    results: whose estimate is too low by at most max(3.6, 6.1 · p − 0.85) · reach deviations (CandidateDepths); 1.6
+    times as many in the first list and in further rounds, 0.85 times as many in the last list of the first round.
+    With a neighbor graph, p is 0.8 · effort + 0.2 · effort⁸ in the first round. If the effort follows from a recall
+    of at least 0.95, as by default, p is at least 0.25, and at least half that of a search without the graph where
+    there is one. For such a recall, further rounds have the p of a search without the graph, up to that of effort 0.5
+    for a recall of 0.95, and 1 for 1. With the graph, once the 10th result is as near as those of queries like the
+    collection (Measured), they have that of the first round. After each round, a search goes on to the neighbors of
+    the best candidates, and to theirs, until those of the `beam` best are known. With r = max(k, 10), the beam is r ·
+    (0.4 + 2.4 · effort) up to effort 0.25, and r + 480 · e² from there, where e goes from 0 to 1; of more in
+    proportion, where some vectors of the graph were removed. It reads the residual of a vector in a list whose
+    estimate is too low by at most 3.5 − e + 0.8 · effort⁸ deviations, and of a neighbor by 4.6 − 2.4 · e + 1.8 ·
+    effort⁸; for more results than 10, with a smaller e: the fewer candidates there are for each result, the nearer
+    are results to the last candidate.
 
     effort: 1 reads everything. None uses the effort that finds the fraction `recall` of what a full read finds, by
     the measured curve of the collection. nprobe: the number of lists, the same for all queries. recall_at: `recall`
