@@ -319,3 +319,31 @@ def test_k_means_of_few_and_of_equal_vectors(rng, N):
 def test_k_means_is_the_same_for_any_number_of_threads(vectors):
     one, two = (kmeans(vectors(2000, 16), 40, np.random.default_rng(0), Workers(t)) for t in (1, 2))
     assert (one == two).all()
+
+
+def test_refinements_that_change_no_result_are_not_read():
+    rng = np.random.default_rng(3)
+    X = np.repeat(rng.standard_normal((60, 64)), 50, axis=0) + 0.3 * rng.standard_normal((3000, 64))
+    codec = Codec.train(X.astype("f4"), CodecSettings(60, 4, 2, True), rng, normalized=False)
+    segment = ListSegment.build(codec, X.astype("f4"), np.arange(3000), distances=True)
+    searcher, Q = ListSearcher([segment]), (X[::50] + 0.1 * rng.standard_normal((60, 64))).astype("f4")
+    depths = CandidateDepths(few=300, many=400)
+    limits = Probe(0.5).limits(10, depths=depths)
+    every = searcher.candidates(Q, limits)
+    best = np.take_along_axis(every.ids, np.argsort(-every.scores, axis=1, kind="stable")[:, :10], axis=1)
+    scores, found, _ = searcher.search(Q, 10, limits)
+    assert overlap(found, best) > 0.998
+    np.testing.assert_array_equal(scores[:, 0], every.scores.max(axis=1))
+    for q in range(5):  # a refinement that would make the last candidate the first
+        last = every.ids[q, np.argmin(every.keys[q])]
+        for sign in (1, -1):
+            scale = segment.refinement_scale.copy()
+            scale[last] = sign * 1e9
+            wrong = ListSearcher([replace(segment, refinement_scale=scale)])
+            is_first = [
+                wrong.search(Q[q : q + 1], 10, used)[1][0, 0] == last for used in (limits, limits._replace(results=0))
+            ]
+            assert not is_first[0]
+            if is_first[1]:
+                break
+        assert is_first[1]

@@ -142,7 +142,7 @@ def test_no_manifest_names_a_file_that_another_writer_removed(bucket, made):
         assert (writer.wait(), writer.stderr.read().decode()) == (0, "")
         writer.stderr.close()
     assert logt.open(url).generation == 2 * saves + 1
-    assert len(objects(url)) < 40  # of two generations
+    assert len([name for name in objects(url) if not name.startswith("manifest-")]) < 40  # of two generations
 
 
 def test_a_file_that_is_gone_is_noticed_before_a_manifest_names_it(bucket, made, vectors):

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -27,6 +29,35 @@ void fetch_refinement(const Codec* codecs, const ListSegment& s, uint32_t positi
     const size_t dim = codecs[s.codec].dim;
     if (s.refinement) fetch_bytes(s.refinement + s.row[position] * dim, dim);
 }
+
+// The best k scores of candidates whose refinement was read, and how much it has changed them.
+class Refined {
+  public:
+    explicit Refined(size_t k) : k_(k) {}
+
+    void add(float before, float score) {
+        if (k_ == SIZE_MAX || !(score > -INF)) return;
+        const double change = static_cast<double>(score) - before;
+        sum_ += change, squares_ += change * change, ++count_;
+        best_.push_back(score);
+        std::push_heap(best_.begin(), best_.end(), std::greater<>());
+        if (best_.size() > k_) std::pop_heap(best_.begin(), best_.end(), std::greater<>()), best_.pop_back();
+        if (best_.size() < k_ || count_ < ENOUGH) return;
+        const double mean = sum_ / static_cast<double>(count_), variance = squares_ / static_cast<double>(count_) - mean * mean;
+        least_ = best_.front() - static_cast<float>(mean + DEVIATIONS * std::sqrt(std::max(0.0, variance)));
+    }
+    // Whether a candidate of this score can be among the k best.
+    bool reaches(float score) const { return !(score < least_); }
+
+  private:
+    static constexpr size_t ENOUGH = 12;
+    static constexpr double DEVIATIONS = 4;
+
+    size_t k_, count_ = 0;
+    double sum_ = 0, squares_ = 0;
+    Vector<float> best_;  // a heap, the least one first
+    float least_ = -INF;
+};
 
 // One query in all segments.
 struct Search {
@@ -64,19 +95,25 @@ struct Search {
         walk->run(beam);
     }
 
-    // Reads the refinement of the candidates, and sorts the k best of them.
-    void refine(size_t k) {
+    // Reads the refinement of the candidates, and sorts the k best of them. all: of all of them; otherwise not of those that are so far
+    // behind that a refinement like those that were read would not put them among the k best.
+    void refine(size_t k, bool all) {
         pool.R = pool.wanted;
         pool.cut();
         constexpr size_t AHEAD = 2;
+        Refined refined(all ? SIZE_MAX : k);
         for (size_t r = 0; r < pool.list.size() + AHEAD; ++r) {
-            if (r < pool.list.size()) fetch_refinement(codecs, segments[pool.list[r].segment], pool.list[r].position);
+            if (r < pool.list.size() && refined.reaches(pool.list[r].score))
+                fetch_refinement(codecs, segments[pool.list[r].segment], pool.list[r].position);
             if (r < AHEAD) continue;
             Candidate& c = pool.list[r - AHEAD];
             const ListSegment& segment = segments[c.segment];
             Scan& scan = scans[segment.codec];
-            c.score += scan.refined_part(c.segment, c.position, scan.list_of(segment, c.position));
+            const bool read = refined.reaches(c.score);
+            const float before = c.score;
+            c.score = read ? before + scan.refined_part(c.segment, c.position, scan.list_of(segment, c.position)) : -INF;
             if (std::isnan(c.score)) c.score = -INF;
+            if (read) refined.add(before, c.score);
         }
         pool.sort(k);
     }
@@ -184,7 +221,7 @@ void search(const Codec* codecs, size_t codec_count, const ListSegment* segments
         }
         read(readers, searches, limits, share, graph, beam);
         for (size_t q = 0; q < n; ++q) {
-            searches[q].refine(k);
+            searches[q].refine(k, limits.everything || !limits.results);
             searches[q].write(results, first + q, k);
         }
     }
