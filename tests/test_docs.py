@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
 import plain_docstrings
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-WITH_SERVICE = ROOT / "docs" / "how-to" / "serve.md"  # tests/test_server_client.py runs it
+WITH_SERVICE = ROOT / "docs" / "how-to" / "json-api.md"  # tests/test_server_client.py runs it
 WITH_RAY = ROOT / "docs" / "how-to" / "cluster.md"  # tests/test_distributed_ray.py runs it
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "python") and path not in (WITH_SERVICE, WITH_RAY)]
 

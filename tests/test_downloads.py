@@ -83,6 +83,13 @@ def page_of_drawings(hub, tmp_path, small):
     return album
 
 
+def test_the_command_that_a_download_prints_works_for_a_folder_with_an_index(hub, page_of_drawings, run_logt):
+    printed = " ".join(run_logt("models", "get", "words").split())
+    command = printed.split("use it with: logt ")[1].split()
+    run_logt(*[str(page_of_drawings) if word == "FOLDER" else word for word in command])
+    assert Photos.open(page_of_drawings).search_text("blue stripes", 1)[0][0] == "blue.png"
+
+
 def test_a_client_downloads_a_model_and_can_search_by_text_then(hub, page_of_drawings):
     local = {"address": "127.0.0.1", "changes": True}
     with open_client(open_collection(page_of_drawings, allow_changes=True), **local) as client:

@@ -208,7 +208,7 @@ def query(tmp_path):
 
 def test_the_examples_of_the_documentation_run(query, photo_url, server_url, client, monkeypatch):
     """The first example needs an index of photos, the second an index of vectors."""
-    photo_example, vector_example, async_example = blocks(ROOT / "docs" / "how-to" / "serve.md", "python")
+    photo_example, vector_example, async_example = blocks(ROOT / "docs" / "how-to" / "json-api.md", "python")
     monkeypatch.chdir(query.parent)
     names: dict[str, object] = {}
     exec(photo_example.replace("http://127.0.0.1:8000", photo_url), names)

@@ -39,8 +39,8 @@ from logt.storage.changes import Change
 class Index(LinkedIndex):
     """Vectors of one dimension, searchable by cosine, inner product or squared L2 distance.
 
-    No training step is needed: `add` learns from the first batch, and later batches can follow at any time. The index
-    stores codes, from which `reconstruct` returns approximations, and not the vectors themselves.
+    There is no separate `train` call: `add` trains on the first batch, and later batches can follow at any time. The
+    index stores codes, from which `reconstruct` returns approximations, and not the vectors themselves.
 
     dim: dimension of the vectors. method: one of `logt.methods`, `sketched()` by default. metric: "cosine", "ip"
     (inner product) or "l2" (squared distance). seed: the same vectors and seed give the same index on the same kind

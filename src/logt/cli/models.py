@@ -38,7 +38,7 @@ def get(name: Name) -> None:
     say(f"{model.repository}, {model.bytes / 1e6:,.0f} MB; weights of {model.origin}, license {model.license}")
     with progress(False, f"logt models get {name} resumes") as report:
         folder = download(name, report)
-    say(f"the model is in {folder}; use it with: logt images index FOLDER --model {name}")
+    say(f"the model is in {folder}; use it with: logt images index FOLDER --text {name}")
 
 
 @app.command("remove")

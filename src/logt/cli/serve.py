@@ -58,7 +58,9 @@ def serve(
     allow_changes: Annotated[
         bool,
         typer.Option(
-            "--allow-changes", help="Allow moving photos to FOLDER/.trash, from this machine or with the token."
+            "--allow-changes",
+            help="Allow moving photos to FOLDER/.trash, and downloading a model to search by text, from this "
+            "machine or with the token.",
         ),
     ] = False,
     watch: Annotated[
