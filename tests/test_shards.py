@@ -7,6 +7,7 @@ import pytest
 from exact_index import built
 
 from logt.distributed.replicas import Replicas
+from logt.lists.calibration import _overlap
 from logt.lists.inverted_lists import Probe
 from logt.lists.search import ListSearcher
 from logt.lists.shards import ListTotals, merge_candidates, split_by_bytes
@@ -92,3 +93,18 @@ def test_a_fork_and_a_lost_connection_leave_the_actors_alone(monkeypatch, same_p
     replicas._ray, replicas._pid = Ray, os.getpid() if same_process else os.getppid()
     replicas.close()
     assert not hasattr(replicas, "_closed")
+
+
+def test_the_recall_of_some_queries_is_that_of_sets_of_ids():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        k, width = int(rng.integers(1, 12)), int(rng.integers(1, 15))
+        full = np.stack([np.append(rng.permutation(30)[:width], np.full(3, -1)) for _ in range(6)])
+        found = np.stack([rng.permutation(30)[: k + 1] for _ in range(6)])
+        own = np.where(rng.random(6) < 0.5, rng.integers(0, 30, 6), -1)
+        shares = []
+        for nearest, ids, mine in zip(full, found, own, strict=True):
+            wanted = [i for i in nearest if i not in (mine, -1)][:k]
+            shares.append(len(set(wanted) & set([i for i in ids if i != mine][:k])) / max(len(wanted), 1))
+        kinds = [np.array(shares)[kind] for kind in (own >= 0, own < 0) if kind.any()]
+        assert np.isclose(_overlap(found, full, own, k), min(kind.mean() for kind in kinds))

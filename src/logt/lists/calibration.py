@@ -388,9 +388,13 @@ def _overlap(found: Ids, full: Ids, own: Ids, k: int) -> float:
 
     own: the id of each query, -1 if it is not a vector of the collection; if only some are, the lower one of both.
     """
-    shares = []
-    for a, b, mine in zip(found.tolist(), full.tolist(), own.tolist(), strict=True):
-        wanted = [i for i in b if i not in (mine, -1)][:k]
-        shares.append(len(set(wanted) & set([i for i in a if i != mine][:k])) / max(len(wanted), 1))
-    recall, usual = np.array(shares), own >= 0
+    ids = np.concatenate([full[:, : k + 1], found[:, : k + 1]], axis=1)  # without its own one, a query has k left
+    counted = (ids >= 0) & (ids != own[:, None])
+    wanted, known = (
+        part & (np.cumsum(part, axis=1) <= k) for part in np.split(counted, [full[:, : k + 1].shape[1]], 1)
+    )
+    row = np.arange(len(own))[:, None]
+    keys = np.unique(ids, return_inverse=True)[1].reshape(ids.shape) * len(own) + row
+    hits = np.isin(keys[:, : wanted.shape[1]], keys[:, wanted.shape[1] :][known]) & wanted
+    recall, usual = hits.sum(axis=1) / np.maximum(wanted.sum(axis=1), 1), own >= 0
     return min(float(recall[mine].mean()) for mine in (usual, ~usual) if mine.any())
