@@ -12,24 +12,32 @@ import numpy as np
 import pytest
 
 from logt import _kernels
+from logt.lists import calibration
 
 os.environ["LOGT_MODEL"] = "lite"  # the small model, where the model does not matter; processes inherit it
 # Threads of Ray that report usage log tracebacks at any time, which Python 3.11 formats with `ast`. If another thread
 # parses meanwhile, as Hypothesis does, that one fails with a SystemError.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
-# With --dist loadfile, a worker takes one file after the other: one that takes minutes must not be the last.
-SLOW_FILES = (
-    *("test_distributed_ray.py", "test_benchmarks.py", "test_docs.py", "test_web_browse.py", "test_web.py"),
-    *("test_calibration.py", "test_distributed_build.py", "test_storage_url.py", "test_fuzz.py", "test_examples.py"),
-    *("test_query_kinds.py", "test_gpu.py", "test_server_limits.py"),
-)
+# With --dist loadfile, a worker takes one file after the other: one that takes long must not be the last.
+SLOW_FILES = [
+    "distributed_ray", "photo_regions", "calibration", "linked_changes", "benchmarks", "distributed_build",
+    "overview", "web_browse", "margins", "docs", "storage_url", "linked_shards", "gpu", "web", "large_view",
+    "gpu_doors", "images_cli", "server_images", "server_uploads", "examples", "library", "reproduce", "fuzz",
+    "server_limits",
+]  # fmt: skip
+
+# What is measured by a build, or built by another process, too, matters in these.
+MEASURED = [
+    "calibration", "margins", "query_kinds", "linked_changes", "linked_shards", "shards", "distributed_build",
+    "distributed_ray", "gpu_building", "storage_url",
+]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):
     """Start with the slow files; the order within a file stays."""
-    order = {name: place for place, name in enumerate(SLOW_FILES)}
-    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+    order = {f"test_{name}": place for place, name in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -38,6 +46,15 @@ def pytest_terminal_summary(terminalreporter):
     reasons = [re.sub(r"could not import '(\w+).*", r"needs \1: pip install \1", text) for text in texts]
     for reason, count in Counter(reason.removeprefix("Skipped: ") for reason in reasons).most_common():
         terminalreporter.write_line(f"{count:4} skipped: {reason}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_calibration_queries(request):
+    """Builds measure the recall with fewer queries, which takes most of their time, unless a file is about that."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.module.__name__.removeprefix("test_") not in MEASURED:
+            patch.setattr(calibration, "_QUERIES", 24)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
