@@ -1,43 +1,69 @@
-"""Take the pictures of the web page in docs/images: `python -m scripts.take_screenshot [FOLDER]`. Needs Chromium.
+"""Take the pictures of the web page in docs/images. Needs Chromium and scikit-image, whose photos are public domain.
 
-It draws photos, indexes them, serves them, searches with one of them and opens the map.
+`python -m scripts.take_screenshot [FOLDER]` makes several views of each photo, indexes and serves them, searches with
+one and opens the map.
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from io import BytesIO
 from pathlib import Path
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageEnhance
 from playwright.sync_api import sync_playwright
 
 from benchmarks.serve import run_server
+from logt.photos import update
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 WIDTH, HEIGHT = 1500, 900
 SCALE = 0.6
 
 
+PHOTOS = [
+    "chelsea", "astronaut", "brick", "camera", "coffee", "coins", "grass", "gravel", "hubble_deep_field", "moon",
+    "motorcycle_left", "rocket",
+]  # fmt: skip
+VIEWS = 9  # of each photo
+
+
 def main(images: Path = FOLDER) -> None:
+    from skimage import data
+
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "demo"
-        command = [sys.executable, "-m", "logt", "images", "demo", str(home), "--json"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        photos = (home / "collection").rename(Path(folder) / "Photos")
+        photos = Path(folder) / "Photos"
+        photos.mkdir()
+        rng = np.random.default_rng(2)
+        for name in PHOTOS:
+            (original,) = Path(data.__file__).parent.glob(f"{name}.*g")
+            for n in range(VIEWS):
+                view(Image.open(original).convert("RGB"), rng).save(photos / f"{name.split('_')[0]}-{n + 1}.jpg")
+        queries = [(photos / f"{name}-1.jpg").rename(Path(folder) / f"{name}.jpg") for name in ("coffee", "chelsea")]
+        update(photos)
         with run_server(photos) as (url, _):
-            pictures = photograph(url, sorted((home / "queries").iterdir())[:2])
+            pictures = photograph(url, queries)
     for name, picture in pictures.items():
         file = images / f"{name}.png"
         picture.quantize(256).save(file, optimize=True)
         print(f"{file}: {file.stat().st_size:,} bytes")
 
 
+def view(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Return a part of a photo, in other light."""
+    share = rng.uniform(0.45, 0.95)
+    width, height = round(photo.width * share), round(photo.height * share * rng.uniform(0.8, 1))
+    left, top = rng.integers(0, photo.width - width + 1), rng.integers(0, photo.height - height + 1)
+    part = photo.crop((left, top, left + width, top + height))
+    part = ImageEnhance.Brightness(part).enhance(rng.uniform(0.7, 1.2))
+    return ImageEnhance.Color(part).enhance(rng.uniform(0.6, 1.2))
+
+
 def photograph(url: str, queries: list[Path]) -> dict[str, Image.Image]:
-    """Return the page after a search with the last photo, and the map; the first photo loads the network."""
+    """Return the page after a search with the last photo, and the map; the first photo loads the model."""
     with sync_playwright() as driver:
         flags = ["--no-sandbox", "--disable-gpu"]
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
