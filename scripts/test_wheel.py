@@ -7,6 +7,7 @@ supports; by default with the one that runs this. The sdist and the wheel are in
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,8 +63,12 @@ def build(python: str, folder: Path) -> Path:
 
 
 def check_content(wheel: Path) -> None:
-    """Exit if the wheel is too large, or has too few or too many files."""
-    names = zipfile.ZipFile(wheel).namelist()
+    """Exit if the wheel is too large, has too few or too many files, or a readme whose links lead nowhere."""
+    content = zipfile.ZipFile(wheel)
+    names = content.namelist()
+    readme = content.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
+    if relative := re.findall(r'\]\((?!https?:)[^)]*|src="(?!https?:)[^"]*', readme):
+        sys.exit(f"{wheel.name}: the readme has links to files of the repository: {relative}")
     missing = [name for name in NEEDED if not any(found.endswith(name) for found in names)]
     others = [name for name in names if not name.startswith(("logt/", "logt_search-", "logt_search.libs/"))]
     if missing or others or wheel.stat().st_size > MOST_BYTES:

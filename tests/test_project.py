@@ -125,7 +125,7 @@ EXTRA_PACKAGES = PROJECT["project"]["optional-dependencies"]
 
 def test_the_version_has_one_source():
     """The build reads src/logt/__init__.py; the citation file has a copy because its format needs one."""
-    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["project"]["dynamic"] == ["readme", "version"]
     assert PROJECT["tool"]["scikit-build"]["metadata"]["version"]["input"] == "src/logt/__init__.py"
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == logt.__version__
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

@@ -27,7 +27,7 @@ from logt.results import ItemResult, RangeResult, Report, SearchResult
 
 open = Index.open  # noqa: A001
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0.dev0"
 
 __all__ = [
     "BusyError",
