@@ -8,6 +8,8 @@ from PIL import Image
 from server_testing import API, error_message, open_album, open_client, result_ids
 from synthetic_photos import draw_scene, draw_two_scenes, encode_jpeg, write_photos
 
+from logt.cli.serve import _import_function
+from logt.errors import InvalidInputError
 from logt.server.collection import VectorCollection
 from logt.server.settings import Limits
 
@@ -56,6 +58,39 @@ def test_without_a_graph_reranking_is_refused(vector_client, photo_client, photo
     ):
         response = photo_client.post(f"{API}/{path}", json={**body, "rerank": "diffusion"})
         assert "logt link" in error_message(response, 409, "no_graph")
+
+
+def test_a_function_reranks_the_results_of_vectors_and_photos(tmp_path, monkeypatch, X):
+    (tmp_path / "by_name.py").write_text("def backwards(query, ids, scores):\n    return -scores\n")
+    monkeypatch.chdir(tmp_path)
+    backwards = _import_function("by_name:backwards")
+    built(X, ids=IDS).save(tmp_path / "vectors")
+    ids = write_photos(tmp_path / "photos", tmp_path / "index")
+    for collection, search in (
+        (VectorCollection(tmp_path / "vectors"), {"json": {"vectors": X[:1].tolist(), "k": 200}}),
+        (open_album((tmp_path / "photos", tmp_path / "index")), {"json": {"ids": [ids[0]], "k": len(ids)}}),
+    ):
+        path = f"{API}/search" if "vectors" in search["json"] else f"{API}/search/ids"
+        with open_client(collection) as client:
+            plain = result_ids(client.post(path, **search))[0]
+            search["json"]["rerank"] = "function"
+            assert "--rerank" in error_message(client.post(path, **search), 409, "no_function")
+            assert client.get(f"{API}/info").json()["function"] is False
+            collection.function = backwards
+            assert client.get(f"{API}/info").json()["function"] is True
+            assert result_ids(client.post(path, **search))[0] == plain[::-1]
+            if collection.has_photos:
+                form = {
+                    "data": {"k": 3, "rerank": "function"},
+                    "files": {"photo": (tmp_path / "photos" / ids[4]).read_bytes()},
+                }
+                assert ids[4] not in result_ids(client.post(f"{API}/search/photo", **form))[0]
+
+
+@pytest.mark.parametrize("name", ["backwards", "no_such_module:f", "math:no_such_function", "math:pi", ":", "a:"])
+def test_what_is_no_function_is_refused_by_name(name):
+    with pytest.raises(InvalidInputError, match="--rerank"):
+        _import_function(name)
 
 
 def test_searches_by_photo_are_reranked(tmp_path):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import socket
+import sys
 import threading
 import webbrowser
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from logt._internal.extras import install_hint, needs_extra
 from logt.cli.console import Device, MovedModel, Ray, count_of, err, refuse_unused, say
+from logt.engine.rerank import ScoreFunction
 from logt.errors import InvalidInputError, MissingExtraError
 from logt.photos.index_folder import photo_index
 from logt.server.settings import MIN_TOKEN_LENGTH, Limits, Settings, is_loopback
@@ -67,6 +71,14 @@ def serve(
         bool, typer.Option("--watch", help="Update the index of photos now, and whenever their folder changes.")
     ] = False,
     model: MovedModel = None,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help='Re-rank the results of requests with "rerank": "function" by a function (query, ids, scores) -> '
+            "scores. The module is imported from the current folder or from an installed package.",
+        ),
+    ] = None,
     allow_host: Annotated[list[str] | None, typer.Option(help="Accept this host name; can be repeated.")] = None,
     trusted_proxy: Annotated[
         list[str] | None,
@@ -98,6 +110,7 @@ def serve(
         raise InvalidInputError(f"{index} is an index of photos; --ray and --device serve indexes of vectors")
     if ray is None:
         refuse_unused({"--replicas": replicas, "--shards": shards}, "is for indexes in shards; pass --ray")
+    function = None if rerank is None else _import_function(rerank)
     limits, proxies = Limits(body_bytes=upload_mb << 20, seconds=seconds), tuple(trusted_proxy or ())
     if proxies:
         limits = replace(limits, connections_per_address=limits.connections)  # nearly all are of the proxy
@@ -126,6 +139,7 @@ def serve(
 
         collection = ShardCollection(open_shards(index, replicas or 2, shards=shards, address=ray or None), index)
         settings = replace(settings, read_only=True)
+    collection.function = function
     if watch and find_spec("watchfiles") is None:
         raise MissingExtraError(f"--watch needs watchfiles: {install_hint('serve')}")
     if settings.token is None and not is_loopback(host):
@@ -148,6 +162,20 @@ def serve(
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
     say("Stopped", err)
+
+
+def _import_function(name: str) -> ScoreFunction:
+    """Return the function that MODULE:FUNCTION names."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(f"--rerank {name!r} must be MODULE:FUNCTION: {error}") from error
+    if not callable(function):
+        raise InvalidInputError(f"--rerank {name!r} is no function but {type(function).__name__}")
+    return cast(ScoreFunction, function)
 
 
 def _check_indexed(path: Path) -> None:

@@ -210,6 +210,7 @@ def _describe_index(service: Service) -> dict[str, Any]:
         "metric": collection.index.metric,
         "photos": collection.has_photos,
         "rerank": collection.has_graph,
+        "function": collection.function is not None,
         "text": collection.has_text,
         "read_only": settings.read_only,
         "uploads": collection.allows_uploads,

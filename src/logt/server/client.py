@@ -95,7 +95,8 @@ class SearchOptions(TypedDict, total=False):
     effort: from 0 (fastest) to 1 (everything is scanned); by default that of the index.
     recall: the fraction of the results of a full scan to find, instead of an effort.
     like: the kind of the queries, by the name that the index was tuned with.
-    rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one.
+    rerank: "diffusion" re-ranks the results on the neighbor graph of the index, if it has one; "function" by the
+    function that the server was started with.
     wanted: only these ids can be found.
     unwanted: these ids are not among the results.
     by: "item" returns the k best items, `item` of a hit, each with its best vector.

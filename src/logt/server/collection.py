@@ -19,6 +19,7 @@ from logt._internal.params import SearchSettings
 from logt._internal.types import Array, Floats
 from logt.descriptors import Box, Model
 from logt.descriptors.image_io import ImageDetails
+from logt.engine.rerank import ScoreFunction
 from logt.errors import ReadOnlyError
 from logt.index import Index
 from logt.photos.progress_file import IndexingProgress
@@ -27,7 +28,7 @@ from logt.server.errors import HTTPError
 
 T = TypeVar("T")
 Id = int | str
-Rerank = Literal["diffusion"] | None
+Rerank = Literal["diffusion", "function"] | None
 UNLOCK_AFTER = 2.0
 """Seconds without a change after which the folder is unlocked for other writers."""
 
@@ -121,6 +122,8 @@ class BaseCollection(ABC):
 
     has_photos = False
     allows_uploads = False
+    function: ScoreFunction | None = None
+    """Re-ranks the results of searches with "rerank": "function"."""
 
     @property
     def has_text(self) -> bool:
@@ -192,6 +195,10 @@ class BaseCollection(ABC):
                 _log.warning("the newest saved index cannot be read, an older one is served: %s", reason)
             self.is_stale, self._refresh_error = True, reason
 
+    def reranked_by(self, rerank: Rerank) -> Any:
+        """Return what the searches of the index take as `rerank`."""
+        return self.function if rerank == "function" else rerank
+
     @property
     def has_graph(self) -> bool:
         """Whether searches can be re-ranked by diffusion."""
@@ -227,9 +234,8 @@ class BaseCollection(ABC):
     def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
         """Search the index, also for unwanted ids; uses one thread because requests already run in parallel."""
         limits: SearchSettings = {"effort": options.effort, "recall": options.recall, "like": options.like}
-        return self.index.search(
-            Q, k, filter=options.wanted, rerank=options.rerank, threads=1, by=options.by, **limits
-        )
+        rerank = self.reranked_by(options.rerank)
+        return self.index.search(Q, k, filter=options.wanted, rerank=rerank, threads=1, by=options.by, **limits)
 
     def check_known(self, ids: Iterable[object]) -> None:
         index = self.index

@@ -31,7 +31,7 @@ class DeviceCollection(BaseCollection):
         return self._title
 
     def find(self, Q: Any, k: int, options: SearchOptions) -> SearchResult:
-        if options.wanted is not None or options.by == "item":
+        if options.wanted is not None or options.by == "item" or options.rerank == "function":
             return super().find(Q, k, options)
         limits = {"effort": options.effort, "recall": options.recall, "like": options.like, "rerank": options.rerank}
         return self._gathered.search(np.asarray(Q, np.float32), k, **limits)

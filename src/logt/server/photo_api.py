@@ -80,7 +80,8 @@ async def search_by_photo(
     ] = "",
     k: Annotated[int, Form(ge=1, le=schemas.MAX_K, description="Number of results.")] = 10,
     rerank: Annotated[
-        Literal["", "diffusion"], Form(description="diffusion: re-rank the results on the neighbor graph.")
+        Literal["", "diffusion", "function"],
+        Form(description="diffusion: re-rank the results on the neighbor graph. function: by that of --rerank."),
     ] = "",
 ) -> Any:
     """Return the photos that are most similar to an uploaded photo, or to a region of it."""

@@ -170,7 +170,8 @@ class PhotoSearch:
         hits: list[Hit] = []
         if names != []:
             k = query.k + len(examples)
-            found = find(index, vector, k, names, rerank=query.rerank, effort=effort, threads=1)
+            rerank = collection.reranked_by(query.rerank)
+            found = find(index, vector, k, names, rerank=rerank, effort=effort, threads=1)
             hits = [Hit(name, score, box=box) for name, score, box in found if name not in examples]
             hits = [hit for hit in hits if index is main or hit.id in main][: query.k]  # some were removed just now
             if query.rerank and query.show_similarity and hits:

@@ -26,7 +26,10 @@ MAX_K = 1_000_000
 K = Annotated[int, Field(ge=1, le=MAX_K, description="Number of results per query.")]
 RerankField = Annotated[
     Rerank,
-    Field(description="Re-rank the results on the neighbor graph of the index, if rerank of /api/v1/info is true."),
+    Field(
+        description="diffusion: re-rank the results on the neighbor graph of the index, if rerank of /api/v1/info is "
+        "true. function: by the function of --rerank, if function of /api/v1/info is true."
+    ),
 ]
 
 
@@ -189,7 +192,8 @@ class InfoResponse(BaseModel):
     dim: int
     metric: str
     photos: bool = Field(description="Whether the index contains photos.")
-    rerank: bool = Field(description="Whether searches can be re-ranked: the index has a neighbor graph.")
+    rerank: bool = Field(description="Whether searches can be re-ranked by diffusion: the index has a graph.")
+    function: bool = Field(description="Whether searches can be re-ranked by a function of the server.")
     text: bool = Field(description="Whether photos can be searched by text.")
     read_only: bool
     uploads: bool = Field(description="Whether photos can be uploaded.")

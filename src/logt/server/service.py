@@ -194,7 +194,9 @@ class Service:
 
     def check_search(self, queries: int, k: int, rerank: Rerank) -> None:
         """Raise an error if a search exceeds the limits, or the index cannot be re-ranked."""
-        if rerank and not self.collection.has_graph:
+        if rerank == "function" and self.collection.function is None:
+            raise HTTPError(409, "no_function", "the server was started without --rerank MODULE:FUNCTION")
+        if rerank == "diffusion" and not self.collection.has_graph:
             raise HTTPError(409, "no_graph", "this index has no neighbor graph; compute one with: logt link INDEX")
         _check_limit("k", k, self.settings.limits.k)
         _check_limit("queries", queries, self.settings.limits.queries)
