@@ -1,7 +1,5 @@
 """The synthetic vectors of `make scale` and `make growth`, generated chunk by chunk into files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

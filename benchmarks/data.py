@@ -1,7 +1,5 @@
 """What the benchmarks share: the data, the command line and the tables."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import time

@@ -5,8 +5,6 @@ of the host. New vectors of the same distribution are the queries. Times of sear
 the queries in host memory and the results back there, after one run that is not counted.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What bench.py measures on: vectors, queries, vectors held out as queries, and their exact neighbors."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 It draws photos, indexes them, serves them, searches with one of them and opens the map.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Indexes on a device: the same answers as on the processor."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A device from the command line and in the service: "cpu" runs the same code as a GPU."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

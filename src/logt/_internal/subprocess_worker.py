@@ -5,8 +5,6 @@ strings behind their lengths. Nothing is unpickled: a child that reads untrusted
 code. A child imports nothing from the current folder.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import resource

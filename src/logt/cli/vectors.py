@@ -1,7 +1,5 @@
 """`logt build`, `convert` and `search`: an index of the vectors in a file."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files that hold several arrays: MATLAB (.mat) and HDF5."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """JPEG files -> the number of their scans: a decoder goes through all pixels for each, even if it has no data."""
 
-from __future__ import annotations
-
 import re
 from typing import BinaryIO
 

@@ -4,8 +4,6 @@ A model can keep its weights in other files, its external data. Their names are 
 package onnx is not required.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """One shard: some segments of an index, opened from its store, and the part of each search that reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ The neighbors of a new vector are found by a search. It enters the lists of thes
 nearer than the last. So two vectors that are mutual neighbors are linked both ways, in whatever order they came.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Searches for few queries as a graph of CUDA: all steps are recorded once, and started together for each search."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import partial

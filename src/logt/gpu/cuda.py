@@ -1,7 +1,5 @@
 """The CUDA kernels, compiled by CuPy at their first use, and how they are called."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

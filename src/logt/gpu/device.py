@@ -1,7 +1,5 @@
 """Devices, a name -> where arrays are, and what computes on them: CuPy and CUDA kernels, or NumPy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

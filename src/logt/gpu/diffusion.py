@@ -1,9 +1,7 @@
 """Diffusion on a device, (graph, results of a search) -> ranking: as `graph.diffusion`, all queries at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,7 +30,7 @@ class DeviceGraph:
     background: float
 
     @classmethod
-    def copy(cls, device: Device, graph: StoredGraph, first: int) -> DeviceGraph:
+    def copy(cls, device: Device, graph: StoredGraph, first: int) -> Self:
         """Copy a graph. first: neighbors per vector that are used."""
         S = transition(graph, first)
         stored = graph.ids, graph.low, graph.high, graph.level

@@ -1,10 +1,8 @@
 """Copies from a device to the host that go on while the device computes."""
 
-from __future__ import annotations
-
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,7 +41,7 @@ class Downloads:
         if len(self._running) > _WAITING:
             self._running.popleft().result()
 
-    def __enter__(self) -> Downloads:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Reference implementations of the CUDA kernels, in NumPy: those of the device "cpu", and of tests."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Memory of the host that a device copies from and to by itself, and uploads through it."""
 
-from __future__ import annotations
-
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache

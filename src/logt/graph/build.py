@@ -7,11 +7,9 @@ neighbors, until that finds few (nearest neighbor descent: Dong, Moses and Li, E
 construction for generic similarity measures, 2011).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +85,7 @@ class _Vectors:
     starts: Ids
 
     @classmethod
-    def decode(cls, segments: Sequence[Segment], dim: int, workers: Workers) -> _Vectors:
+    def decode(cls, segments: Sequence[Segment], dim: int, workers: Workers) -> Self:
         count = sum(segment.count for segment in segments)
         ids, codes, scale = np.empty(count, np.int64), np.empty((count, dim), np.int8), np.empty(count, np.float32)
         sizes, first = [np.zeros(1, np.int64)], 0

@@ -1,7 +1,5 @@
 """Named embeddings in a folder: an `Index` that is locked only while it changes, searched by distance."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The sparse codes of vectors, Z -> (units, weights): the nearest memory vector, then orthogonal matching pursuit."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,8 +3,6 @@
 An unmounted disk is an empty folder; without this check, all its photos would leave the index without a word.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """The ASGI application: the API and the web page of one service, inside the middleware."""
 
-from __future__ import annotations
-
 import asyncio
 import mimetypes
 from collections.abc import AsyncIterator

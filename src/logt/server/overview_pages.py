@@ -1,7 +1,5 @@
 """The pages of a whole collection: groups of similar photos, unusual photos, and the map."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The part of the JSON API for photos: search by photo, region and text, lists, near-duplicates, files, uploads."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The operations that the API and the web page share: search, previews and changes, within the limits."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time

@@ -1,7 +1,5 @@
 """The web page, rendered on the server; the templates escape file names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Array files and the entries of a manifest -> segments, wherever the files are read from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any

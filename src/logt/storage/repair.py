@@ -4,8 +4,6 @@
 files and the old manifest to a folder inside the index: nothing is deleted.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

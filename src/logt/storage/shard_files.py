@@ -1,7 +1,5 @@
 """The files of a shard: some segments of a stored index, and its part of the neighbor graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
