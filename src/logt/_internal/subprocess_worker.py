@@ -103,7 +103,7 @@ class ChildPool:
 
     def __init__(self, start: Callable[[], Child], count: int, idle_seconds: float = FOREVER):
         self._start, self._idle_seconds = start, idle_seconds
-        self._places = threading.Semaphore(count)
+        self._slots = threading.Semaphore(count)
         self._idle: list[Child] = []
         self._started: weakref.WeakSet[Child] = weakref.WeakSet()
         self._last_used = 0.0
@@ -116,7 +116,7 @@ class ChildPool:
 
     def ask(self, head: bytes, data: bytes = b"", seconds: float = FOREVER) -> Message:
         """Return the answer of a child to a request, as `Child.ask`; wait until one is idle."""
-        with self._places:
+        with self._slots:
             child = self._take()
             answer = child.ask(head, data, seconds)
             self._idle.append(child)

@@ -376,8 +376,8 @@ class _Search:
     def reconstruct(self, ids: Ids, dim: int) -> Floats:
         """Return the vectors with these integer ids, as they are kept."""
         X, here = np.empty((len(ids), dim), np.float32), np.zeros(len(ids), bool)
-        for places, rows in self._call("reconstruct", lambda _: (ids, dim)):
-            X[places], here[places] = rows, True
+        for positions, rows in self._call("reconstruct", lambda _: (ids, dim)):
+            X[positions], here[positions] = rows, True
         if not here.all() and not self.missing:
             raise InvalidInputError(f"id {self.state.names.to_user_ids(ids[~here])[0]} is not in the index")
         X[~here] = 0

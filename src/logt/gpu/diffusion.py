@@ -85,9 +85,9 @@ def _diffuse(
     outside = (rows[:, :starts] < 0) & (y > 0)
     inside = xp.where(outside, 0, y)
     gained, found, value = device.kernels.spread(graph, rows, inside, how, visible)
-    query, place = xp.nonzero(outside)
+    query, column = xp.nonzero(outside)
     for part in split_range(len(query), max(1, device.workspace // (64 * max(starts, 1)))):
-        mine, at = query[part], place[part]  # they gain as much as the linked result with the nearest score
+        mine, at = query[part], column[part]  # they gain as much as the linked result with the nearest score
         far = xp.where(inside[mine] > 0, abs(cosine[mine] - cosine[mine, at][:, None]), np.inf)
         near = far.argmin(axis=1)
         some = inside[mine, near]

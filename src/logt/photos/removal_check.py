@@ -46,8 +46,8 @@ def check_removals(lost: Sequence[str], found: Iterable[str], total: int, folder
         path, count = min(empty, key=lambda pair: len(pair[0]))
         what = f"{path} contains no photos, but its index has {count:,}: is the disk mounted?"
     elif len(lost) > max(FEW, MAX_SHARE * total):
-        places = ", ".join(map(str, folders))
-        what = f"{len(lost):,} of the {total:,} photos of the index are no longer in {places}: is a disk missing?"
+        where = ", ".join(map(str, folders))
+        what = f"{len(lost):,} of the {total:,} photos of the index are no longer in {where}: is a disk missing?"
     else:
         return
     raise InvalidInputError(
