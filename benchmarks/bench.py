@@ -11,8 +11,6 @@ After an interruption, --resume keeps the systems that were measured on the same
 memory and lets all systems take turns, setting by setting, which is better on a machine that has other work to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

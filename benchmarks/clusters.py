@@ -1,16 +1,16 @@
 """The synthetic vectors of `make scale` and `make growth`, generated chunk by chunk into files."""
 
-from __future__ import annotations
-
+import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from logt._internal.threads import Workers, available_cores
 from logt._internal.types import Floats
+from logt.gpu.device import Device
 
 CHUNK = 20_000  # vectors that are generated at a time, by each thread
 RANK = 64  # directions that the centers of Clusters are mixtures of
@@ -48,7 +48,7 @@ class StructuredClusters:
 
     def __init__(self, dim: int, clusters: int = 20_000):
         rng = np.random.default_rng(0)
-        self.dim = dim
+        self.dim, self.xp = dim, np
         basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0].astype(np.float32)
         basis *= (np.arange(dim, dtype=np.float32) + 1)[:, None] ** -0.5
         basis /= np.linalg.norm(basis)
@@ -61,15 +61,25 @@ class StructuredClusters:
         sizes = (np.arange(clusters) + 1.0) ** -0.8
         self.shares = np.cumsum(sizes / sizes.sum())
 
-    def draw(self, count: int, seed: Sequence[int]) -> Floats:
+    def on(self, device: Device) -> Self:
+        """Return the same clusters, of which vectors are drawn on a device."""
+        moved = copy.copy(self)
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        vars(moved).update({name: device.put(value) for name, value in arrays.items()})
+        moved.xp = device.xp
+        return moved
+
+    def draw(self, count: int, seed: Sequence[int] | int) -> Any:
         """Return `count` vectors of norm 1."""
-        rng = np.random.default_rng(list(seed))
-        cluster = np.searchsorted(self.shares[:-1], rng.random(count))
-        along = np.zeros((count, DIRECTIONS), np.float32)
-        np.put_along_axis(along, self.subspaces[cluster], rng.standard_normal((count, SUBSPACE), np.float32), axis=1)
-        X = rng.standard_normal((count, self.dim), np.float32)
-        X *= 0.25 * self.dim**-0.5
-        X += 0.16 * (along @ self.directions)
+        xp = self.xp
+        rng = xp.random.default_rng(seed)
+        cluster = xp.searchsorted(self.shares[:-1], rng.random(count))
+        along = xp.zeros((count, DIRECTIONS), np.float32)
+        values = rng.standard_normal((count, SUBSPACE), dtype=np.float32)
+        along[xp.arange(count)[:, None], self.subspaces[cluster]] = values
+        X = rng.standard_normal((count, self.dim), dtype=np.float32)
+        X *= np.float32(0.25 * self.dim**-0.5)
+        X += np.float32(0.16) * (along @ self.directions)
         X += self.centers[cluster]
         return _normalized(X)
 

@@ -1,7 +1,5 @@
 """What the benchmarks share: the data, the command line and the tables."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import time
@@ -38,13 +36,20 @@ def seconds(step: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def median_ms(step: Callable[[], object], repeats: int, before: Callable[[], object] = lambda: None) -> float:
-    """Return the median time of a step in milliseconds, after one that does not count; `before` is not timed."""
-    times = []
-    for _ in range(repeats + 1):
+def median_ms(
+    step: Callable[[], object], repeats: int, before: Callable[[], object] = lambda: None, limit: float = np.inf
+) -> float:
+    """Return the median time of a step in milliseconds, after one that does not count; `before` is not timed.
+
+    limit: seconds after which there are no more repeats.
+    """
+    before()
+    step()
+    times: list[float] = []
+    while len(times) < repeats and sum(times) < limit:
         before()
         times.append(seconds(step))
-    return 1e3 * float(np.median(times[1:]))
+    return round(1e3 * float(np.median(times)), 4)
 
 
 class Table:

@@ -1,7 +1,5 @@
 """What bench.py derives from its rows: times at equal recall, by interpolation, and who is fastest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

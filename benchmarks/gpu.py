@@ -5,18 +5,17 @@ of the host. New vectors of the same distribution are the queries. Times of sear
 the queries in host memory and the results back there, after one run that is not counted.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 import logt
-from benchmarks.clusters import DIRECTIONS, SUBSPACE, StructuredClusters
-from benchmarks.data import argument_parser, seconds, write_rows
+from benchmarks.clusters import StructuredClusters
+from benchmarks.data import argument_parser, median_ms, seconds, write_rows
 from benchmarks.gpu_rivals import searches
 from logt._internal.types import Floats
 from logt.datasets.benchmark import load_benchmark
@@ -41,8 +40,7 @@ class DeviceClusters:
 
     def __init__(self, model: StructuredClusters, rows: int, device: Device, number: int = 0):
         self.shape, self.number, self.device = (rows, model.dim), number, device
-        self.centers, self.directions = device.put(model.centers), device.put(model.directions)
-        self.subspaces, self.shares = device.put(model.subspaces), device.put(model.shares[:-1])
+        self._model = model.on(device)
         self._last: tuple[int, Any] = -1, None  # blocks are read in parts
 
     def __len__(self) -> int:
@@ -64,21 +62,9 @@ class DeviceClusters:
 
     def _block(self, number: int) -> Any:
         if self._last[0] != number:
-            self._last = number, self._draw(number)
+            X = self._model.draw(BLOCK, 1_000_000 * self.number + number)
+            self._last = number, X.astype(np.float16)
         return self._last[1]
-
-    def _draw(self, number: int) -> Any:
-        xp = self.device.xp
-        rng = xp.random.default_rng(1_000_000 * self.number + number)
-        cluster = xp.searchsorted(self.shares, rng.random(BLOCK))
-        along = xp.zeros((BLOCK, DIRECTIONS), np.float32)
-        values = rng.standard_normal((BLOCK, SUBSPACE), dtype=np.float32)
-        along[xp.arange(BLOCK)[:, None], self.subspaces[cluster]] = values
-        X = rng.standard_normal((BLOCK, self.shape[1]), dtype=np.float32) * np.float32(0.25 * self.shape[1] ** -0.5)
-        X += np.float32(0.16) * (along @ self.directions)
-        X += self.centers[cluster]
-        X /= xp.sqrt(xp.square(X).sum(axis=1, keepdims=True))
-        return X.astype(np.float16)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -199,7 +185,8 @@ def on_cpu(index: logt.Index, Q: Floats, truth: Any, limit: float, table: Table)
     for name, beam in ways.items():
         for recall in (0.95, 0.98):
             asked, found = asked_for(index, Q, truth, recall, beam=beam)
-            ms = median_ms(lambda n, r=asked, b=beam: index.search(Q[n], 10, recall=r, beam=b), limit, len(Q) // 2)
+            search, queries = partial(index.search, k=10, recall=asked, beam=beam), iter(Q)
+            ms = median_ms(lambda s=search, q=queries: s(next(q)), len(Q) // 2, limit=limit)
             table.note(f"{name} on the CPU, recall {recall}", asked=asked, recall=found, **{"ms, 1": ms})
 
 
@@ -229,7 +216,7 @@ def diffusion(count: int, device: Device, limit: float, table: Table) -> None:
     table.common = {"vectors": count, "d": 1536}
     for name, searched, some in (("device", there, queries), ("CPU", index, few)):
         for rerank in (None, "diffusion"):
-            ms = median_ms(lambda _, i=searched, q=some, r=rerank: i.search(q, 100, rerank=r), limit / 10, 10)
+            ms = median_ms(partial(searched.search, some, 100, rerank=rerank), 10, limit=limit / 10)
             table.note(f"search, rerank={rerank}, {name}", **{f"ms, {len(some)}": ms})
     theirs, mine = (searched.search(few, 100, effort=1.0, rerank="diffusion") for searched in (index, there))
     shared = np.mean([np.isin(a, b).mean() for a, b in zip(mine.ids, theirs.ids, strict=True)])
@@ -283,23 +270,9 @@ def times(search: Callable[[Floats], Any], Q: Floats, limit: float) -> dict[str,
     """Return the milliseconds of searches for one query, for 64, and for all."""
     result = {}
     for size in (min(size, len(Q)) for size in BATCHES):
-        places = max(1, len(Q) - size + 1)
-
-        def one(number: int, size: int = size, places: int = places) -> object:
-            at = number * size % places
-            return search(Q[at : at + size])
-
-        result[f"ms, {size}"] = median_ms(one, limit / 3, 30)
+        batches = cycle(Q[start : start + size] for start in range(0, len(Q) - size + 1, size))
+        result[f"ms, {size}"] = median_ms(lambda batches=batches: search(next(batches)), 30, limit=limit / 3)
     return result
-
-
-def median_ms(step: Callable[[int], object], limit: float, most: int) -> float:
-    """Return the median milliseconds of step(0), step(1) and so on, after one that does not count."""
-    step(0)
-    spent: list[float] = []
-    while len(spent) < most and sum(spent) < limit:
-        spent.append(seconds(lambda: step(len(spent))))
-    return round(1e3 * float(np.median(spent)), 4)
 
 
 def compare_with_cpu(path: str, device: str, table: Table) -> None:

@@ -3,8 +3,6 @@
 Install cuVS for the CUDA of the driver (cuvs-cu13). Without it, its rows are left out, and the benchmark says so.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ again. 500 vectors of the same distribution that are not indexed are the queries
 each size, as by `make bench` with --together; the settings that are timed are those whose recall is near the targets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

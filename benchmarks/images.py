@@ -11,8 +11,6 @@ The included models are measured, and those of MODELS: ONNX files, or folders wi
   answer; its best results are printed.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -1,7 +1,5 @@
 """What bench.py needs from a system: it is built once, has a size, and is searched with several settings."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import itertools

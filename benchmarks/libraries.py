@@ -1,7 +1,5 @@
 """Other libraries (the extra "baselines"), each called as its own documentation shows, on one thread to search."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

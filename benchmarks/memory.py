@@ -1,10 +1,9 @@
 """The memory of processes while they work, from /proc; 0 where there is none."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 
 def memory_of(pid: int, field: str) -> int:
@@ -24,7 +23,7 @@ class PeakMemory:
         self.own = self.mapped = 0
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Self:
         self._read()
         self._thread.start()
         return self

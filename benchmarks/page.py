@@ -4,8 +4,6 @@ The photos are small generated JPEG files, and the network is a small one with r
 minutes. Everything else is as a user would run it. With Chromium, the whole list is scrolled through.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Figures of bench.py: accuracy over time and over bytes, one line per system."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

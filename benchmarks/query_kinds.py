@@ -1,7 +1,5 @@
 """Kinds of queries for `make recall`: vectors like those of a collection, and vectors unlike them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

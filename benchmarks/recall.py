@@ -6,8 +6,6 @@ Filters pass random vectors, or those in one direction. "share below" is the fra
 than asked for.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

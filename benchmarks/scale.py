@@ -5,8 +5,6 @@ large run, 10,000,000 x 512: 27 GB of disk. The same command continues a run tha
 stopped: files that are there are kept.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ cores with the server. DATA=folder uses your own vectors, PHOTOS=folder your own
 --device cuda serves the vectors from a GPU, which gathers searches, and no photos.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

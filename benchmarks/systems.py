@@ -1,7 +1,5 @@
 """The systems that bench.py compares: those of this library, and those of others."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

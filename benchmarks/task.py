@@ -1,7 +1,5 @@
 """What bench.py measures on: vectors, queries, vectors held out as queries, and their exact neighbors."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,7 +137,7 @@ def _cut(truth: GroundTruth, rows: int, queries: int) -> GroundTruth:
     return GroundTruth.from_lists(*lists)
 
 
-def _renumber(truth: GroundTruth, place: np.ndarray) -> GroundTruth:
-    """Return the ground truth after rows were taken out; place: the new number of each row."""
-    lists = ([place[part] for part in kind] for kind in (truth.positives, truth.junk))
+def _renumber(truth: GroundTruth, position: np.ndarray) -> GroundTruth:
+    """Return the ground truth after rows were taken out; position: the new number of each row."""
+    lists = ([position[part] for part in kind] for kind in (truth.positives, truth.junk))
     return GroundTruth.from_lists(*lists)

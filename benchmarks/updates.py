@@ -3,8 +3,6 @@
 Each time is a median; "ratio" compares with the state before the changes, measured in turn.
 """
 
-from __future__ import annotations
-
 import copy
 import tempfile
 import tracemalloc

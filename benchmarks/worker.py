@@ -1,7 +1,5 @@
 """One system in a process of its own: a library that crashes, or starts threads, does not affect the others."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle

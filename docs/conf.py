@@ -1,7 +1,5 @@
 """Configuration of Sphinx; `make docs` builds the site."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -24,7 +22,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_type_aliases = {
+autodoc_type_aliases = {  # kept as names where `from __future__ import annotations` leaves annotations unevaluated
     name: name
     for name in (
         *("Array", "ArrayLike", "Distances", "Filter", "Floats", "Id", "Ids", "Mask", "Metric", "PhotoFile"),

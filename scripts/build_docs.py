@@ -1,7 +1,5 @@
 """Build the documentation site: `python scripts/build_docs.py FOLDER`, or `make docs`. Warnings are errors."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 import sys

@@ -4,8 +4,6 @@ pyright --verifytypes looks at every module. This keeps what it says about the n
 docs/reference/stability.md lists, and about the classes they are made of.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

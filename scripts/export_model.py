@@ -10,8 +10,6 @@ The weights are those that the library downloads or has. The folder gets vision_
 preprocessing) and, for CLIP and SigLIP, text_model.onnx and tokenizer.json. The outputs are compared with torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import warnings

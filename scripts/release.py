@@ -1,7 +1,5 @@
 """Check that a version can be released, and print what is left to do: `make release`."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -4,8 +4,6 @@
 one and opens the map.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

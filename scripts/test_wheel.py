@@ -4,8 +4,6 @@ python scripts/test_wheel.py [PYTHON ...]: the wheel is built with the first Pyt
 supports; by default with the one that runs this. The sdist and the wheel are in dist afterwards.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

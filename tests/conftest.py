@@ -10,6 +10,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+import reference
 
 from logt import _kernels
 from logt.lists import calibration
@@ -239,6 +240,34 @@ def indexed_photos(tmp_path_factory, small):
 @pytest.fixture
 def album(indexed_photos, tmp_path):
     return shutil.copytree(indexed_photos, tmp_path / "photos")
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """The names of the files that are described from now on."""
+    from logt.photos import extraction
+
+    names, real = [], extraction.read_photo
+    monkeypatch.setattr(extraction, "read_photo", lambda path, side: names.append(path.name) or real(path, side))
+    return names
+
+
+@pytest.fixture
+def saved(whole, tmp_path):
+    """A copy, to change, of the folder that a test file has saved once."""
+    return shutil.copytree(whole, tmp_path / "index")
+
+
+@pytest.fixture(scope="module")
+def segment(index):
+    """The only segment of the index of a test file."""
+    (segment,) = index._snapshot.segments
+    return segment
+
+
+@pytest.fixture(scope="module")
+def decoded(segment):
+    return reference.list_vectors(segment)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from logt.storage.backup import copy_index
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, vectors):
+    """An index with string ids, two segments, a removal and a log of changes."""
     X = vectors(130, 16)
     names = [f"v{i}" for i in range(130)]
     index = built(X[:100], ids=names[:100], segment_size=60)
@@ -30,97 +31,91 @@ def whole(tmp_path_factory, vectors):
     return folder
 
 
-@pytest.fixture
-def source(whole, tmp_path):
-    """An index with string ids, two segments, a removal and a log of changes."""
-    return shutil.copytree(whole, tmp_path / "source")
-
-
 def assert_same_answers(a, b, Q):
     assert_same(logt.open(a).search(Q, 10), logt.open(b).search(Q, 10))
 
 
-def test_a_copy_gives_the_same_answers_and_leaves_the_index_as_it_is(source, tmp_path, vectors):
-    before = contents(source)
-    generation = copy_index(source, tmp_path / "new" / "copy")
-    assert contents(source) == before
-    assert_same_answers(source, tmp_path / "new" / "copy", vectors(20, 16))
+def test_a_copy_gives_the_same_answers_and_leaves_the_index_as_it_is(saved, tmp_path, vectors):
+    before = contents(saved)
+    generation = copy_index(saved, tmp_path / "new" / "copy")
+    assert contents(saved) == before
+    assert_same_answers(saved, tmp_path / "new" / "copy", vectors(20, 16))
     copy = logt.open(tmp_path / "new" / "copy")
-    assert (len(copy), copy.generation) == (128, generation) == (128, logt.open(source).generation)
+    assert (len(copy), copy.generation) == (128, generation) == (128, logt.open(saved).generation)
     with logt.open(tmp_path / "new" / "copy", "a") as changed:
         changed.add(vectors(1, 16, seed=9), ids=["new"])
         changed.save()
-    assert "new" not in logt.open(source)
+    assert "new" not in logt.open(saved)
 
 
-def test_another_index_is_only_replaced_with_overwrite_and_its_readers_move_on(source, tmp_path, vectors):
-    copy_index(source, tmp_path / "copy")
-    with logt.open(source, "a") as opened:
+def test_another_index_is_only_replaced_with_overwrite_and_its_readers_move_on(saved, tmp_path, vectors):
+    copy_index(saved, tmp_path / "copy")
+    with logt.open(saved, "a") as opened:
         opened.add(vectors(5, 16, seed=4), ids=list("abcde"))
         opened.save()
-    reader = logt.open(source)
-    generation, before = reader.generation, contents(source)
+    reader = logt.open(saved)
+    generation, before = reader.generation, contents(saved)
     with pytest.raises(InvalidInputError, match="--overwrite"):
-        copy_index(tmp_path / "copy", source)
-    assert contents(source) == before
-    copy_index(tmp_path / "copy", source, overwrite=True)
+        copy_index(tmp_path / "copy", saved)
+    assert contents(saved) == before
+    copy_index(tmp_path / "copy", saved, overwrite=True)
     assert len(reader) == 133  # it keeps its files
     assert reader.refresh()
     assert (len(reader), "a" in reader) == (128, False)
     assert reader.generation > generation
-    assert len(contents(source)) == len(contents(tmp_path / "copy"))  # nothing of the old index is left
-    assert_same_answers(source, tmp_path / "copy", vectors(20, 16))
+    assert len(contents(saved)) == len(contents(tmp_path / "copy"))  # nothing of the old index is left
+    assert_same_answers(saved, tmp_path / "copy", vectors(20, 16))
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_a_copy_that_is_moved_over_an_index_is_noticed_by_readers(source, tmp_path, vectors, log):
+def test_a_copy_that_is_moved_over_an_index_is_noticed_by_readers(saved, tmp_path, vectors, log):
     if not log:
-        with logt.open(source, "a") as opened:
+        with logt.open(saved, "a") as opened:
             opened.compact()
             opened.save()
-    copy_index(source, tmp_path / "copy")
-    with logt.open(source, "a") as opened:
+    copy_index(saved, tmp_path / "copy")
+    with logt.open(saved, "a") as opened:
         opened.add(vectors(1, 16, seed=4), ids=["late"])
         opened.save()
-    reader = logt.open(source)
-    shutil.rmtree(source)
-    (tmp_path / "copy").rename(source)
+    reader = logt.open(saved)
+    shutil.rmtree(saved)
+    (tmp_path / "copy").rename(saved)
     assert reader.refresh()
     assert "late" not in reader
 
 
-def test_a_folder_of_other_things_and_the_index_itself_are_refused(source, tmp_path):
+def test_a_folder_of_other_things_and_the_index_itself_are_refused(saved, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "manifest.json").write_text('{"generation": 3}')
     with pytest.raises(InvalidInputError, match="is not an index"):
-        copy_index(source, tmp_path / "other", overwrite=True)
+        copy_index(saved, tmp_path / "other", overwrite=True)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["manifest.json"]
     (tmp_path / "other" / "manifest.json").rename(tmp_path / "other" / "letter")
     with pytest.raises(InvalidInputError, match="is not an index"):
-        copy_index(source, tmp_path / "other", overwrite=True)
+        copy_index(saved, tmp_path / "other", overwrite=True)
     assert (tmp_path / "other" / "letter").exists()
-    for target in (source, source / "inside"):
+    for target in (saved, saved / "inside"):
         with pytest.raises(InvalidInputError, match="the index itself"):
-            copy_index(source, target, overwrite=True)
+            copy_index(saved, target, overwrite=True)
     with pytest.raises(FileNotFoundError, match="holds no index"):
         copy_index(tmp_path / "nowhere", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_damaged_index_or_a_pipe_in_the_place_of_a_file_is_not_copied(source, tmp_path):
-    path = damage(next(source.glob("segment-*")))
+def test_a_damaged_index_or_a_pipe_in_the_place_of_a_file_is_not_copied(saved, tmp_path):
+    path = damage(next(saved.glob("segment-*")))
     with pytest.raises(CorruptIndexError, match="is damaged"):
-        copy_index(source, tmp_path / "new" / "copy")
+        copy_index(saved, tmp_path / "new" / "copy")
     path.unlink()
     with pytest.raises(CorruptIndexError, match=rf"{path} is missing"):
-        copy_index(source, tmp_path / "new" / "copy")
+        copy_index(saved, tmp_path / "new" / "copy")
     os.mkfifo(path)
     with pytest.raises(CorruptIndexError, match="not a regular file"):
-        copy_index(source, tmp_path / "new" / "copy")
+        copy_index(saved, tmp_path / "new" / "copy")
     assert not (tmp_path / "new").exists()
 
 
-def test_a_copy_that_was_written_wrong_is_noticed_and_removed(source, tmp_path, monkeypatch):
+def test_a_copy_that_was_written_wrong_is_noticed_and_removed(saved, tmp_path, monkeypatch):
     real = backup.copy_file
 
     def wrong(old, new, about):
@@ -130,16 +125,16 @@ def test_a_copy_that_was_written_wrong_is_noticed_and_removed(source, tmp_path, 
 
     monkeypatch.setattr(backup, "copy_file", wrong)
     with pytest.raises(CorruptIndexError, match=r"copy.*is damaged"):
-        copy_index(source, tmp_path / "copy")
+        copy_index(saved, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
-def test_an_index_that_is_being_written_is_not_overwritten(source, tmp_path):
-    copy_index(source, tmp_path / "copy")
-    before = contents(source)
-    with logt.open(source, "a"), pytest.raises(LockedError):
-        copy_index(tmp_path / "copy", source, overwrite=True)
-    assert contents(source) == before
+def test_an_index_that_is_being_written_is_not_overwritten(saved, tmp_path):
+    copy_index(saved, tmp_path / "copy")
+    before = contents(saved)
+    with logt.open(saved, "a"), pytest.raises(LockedError):
+        copy_index(tmp_path / "copy", saved, overwrite=True)
+    assert contents(saved) == before
 
 
 def test_copies_of_an_index_under_a_writer_are_saved_states(tmp_path, vectors):
@@ -170,18 +165,18 @@ def test_copies_of_an_index_under_a_writer_are_saved_states(tmp_path, vectors):
         writer.join()
 
 
-def test_a_copy_begins_again_if_a_writer_replaces_the_files(source, tmp_path, monkeypatch, vectors):
+def test_a_copy_begins_again_if_a_writer_replaces_the_files(saved, tmp_path, monkeypatch, vectors):
     def late(*arguments):
         monkeypatch.undo()
-        with logt.open(source, "a") as opened:
+        with logt.open(saved, "a") as opened:
             opened.compact()
             opened.save()
         copy_file(*arguments)
 
     copy_file = backup.copy_file
     monkeypatch.setattr(backup, "copy_file", late)
-    copy_index(source, tmp_path / "copy")
-    assert_same_answers(source, tmp_path / "copy", vectors(20, 16))
+    copy_index(saved, tmp_path / "copy")
+    assert_same_answers(saved, tmp_path / "copy", vectors(20, 16))
 
 
 def copy_until_killed(source, target, n):
@@ -190,14 +185,14 @@ def copy_until_killed(source, target, n):
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_a_killed_copy_leaves_the_old_index_or_the_new_one_and_can_be_repeated(source, tmp_path, vectors, existing):
+def test_a_killed_copy_leaves_the_old_index_or_the_new_one_and_can_be_repeated(saved, tmp_path, vectors, existing):
     target = tmp_path / "copy"
     if existing:
         built(vectors(50, 16, seed=3)).save(target)
-    while killed_in_child(lambda: copy_until_killed(source, target, 1)):  # each run copies one file more
+    while killed_in_child(lambda: copy_until_killed(saved, target, 1)):  # each run copies one file more
         if existing:
             assert len(logt.open(target)) == 50
         else:
             assert not (target / "manifest.json").exists()
     assert len(logt.open(target)) == 128
-    assert_same_answers(source, target, vectors(20, 16))
+    assert_same_answers(saved, target, vectors(20, 16))

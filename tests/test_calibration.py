@@ -1,7 +1,5 @@
 """Recall as a search parameter: indexes measure their own accuracy by effort."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

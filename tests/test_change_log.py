@@ -17,16 +17,11 @@ from logt.storage import changes, store
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, vectors):
+    """A saved index of 30 vectors."""
     index = built(vectors(30, 8))
     folder = tmp_path_factory.mktemp("whole") / "index"
     index.save(folder)
     return folder
-
-
-@pytest.fixture
-def path(whole, tmp_path):
-    """A saved index of 30 vectors."""
-    return shutil.copytree(whole, tmp_path / "index")
 
 
 def log_of(path):
@@ -50,17 +45,17 @@ def three_saves(path, vectors):
     return states, ends
 
 
-def test_a_small_save_appends_to_the_log_and_touches_no_other_file(path, vectors):
-    before = contents(path)
-    with logt.open(path, mode="a") as index:
+def test_a_small_save_appends_to_the_log_and_touches_no_other_file(saved, vectors):
+    before = contents(saved)
+    with logt.open(saved, mode="a") as index:
         index.add(vectors(3, 8, seed=1))
         index.save()
-        once = contents(path)
+        once = contents(saved)
         index.save()  # there is nothing to save
-        assert contents(path) == once
+        assert contents(saved) == once
         index.remove([1])
         index.save()
-    after = contents(path)
+    after = contents(saved)
     (log,) = after.keys() - before.keys()
     assert {name: data for name, data in after.items() if name != log} == before
     assert after[log].startswith(once[log])
@@ -68,125 +63,125 @@ def test_a_small_save_appends_to_the_log_and_touches_no_other_file(path, vectors
 
 
 @pytest.mark.parametrize("strings", [False, True])
-def test_opening_repeats_the_log(path, vectors, strings):
+def test_opening_repeats_the_log(saved, vectors, strings):
     def ids(*numbers):
         return [f"ü{n}/\udcff" for n in numbers] if strings else list(numbers)
 
     if strings:
-        built(vectors(30, 8), ids=ids(*range(30))).save(path, overwrite=True)
-    with logt.open(path, mode="a") as index:
+        built(vectors(30, 8), ids=ids(*range(30))).save(saved, overwrite=True)
+    with logt.open(saved, mode="a") as index:
         index.add(vectors(5, 8, seed=1), ids=ids(*range(30, 35)))
         index.save()
         index.upsert(vectors(2, 8, seed=2), ids(0, 99))
         index.remove(ids(7))
         index.save()
-        opened, Q = logt.open(path), vectors(6, 8, seed=3)
+        opened, Q = logt.open(saved), vectors(6, 8, seed=3)
         assert opened.generation == index.generation
         assert set(opened.ids.tolist()) == set(ids(*range(7), *range(8, 35), 99))
         assert_same(opened.search(Q, 40), index.search(Q, 40))
 
 
-def test_a_log_that_is_cut_off_anywhere_opens_at_the_last_complete_save(path, vectors):
-    states, ends = three_saves(path, vectors)
-    log = log_of(path)
+def test_a_log_that_is_cut_off_anywhere_opens_at_the_last_complete_save(saved, vectors):
+    states, ends = three_saves(saved, vectors)
+    log = log_of(saved)
     data = log.read_bytes()
     near_ends = {end + more for end in ends for more in (-1, 0, 1)} & set(range(len(data) + 1))
     for length in sorted({*every(len(data), 37), *near_ends}):
         log.write_bytes(data[:length])
         saves = sum(end <= length for end in ends) - 1
-        assert set(logt.open(path).ids.tolist()) == states[saves]  # without a warning: a writer may be writing
+        assert set(logt.open(saved).ids.tolist()) == states[saves]  # without a warning: a writer may be writing
     log.write_bytes(data[:-1])
     with pytest.warns(UserWarning, match=f"{ends[-1] - ends[-2] - 1:,} bytes"):
-        index = logt.open(path, mode="a")
+        index = logt.open(saved, mode="a")
     with index:
         index.add(vectors(1, 8, seed=4), ids=[500])
         index.save()
-    assert set(logt.open(path).ids.tolist()) == states[-2] | {500}
+    assert set(logt.open(saved).ids.tolist()) == states[-2] | {500}
 
 
-def test_every_flipped_byte_of_the_log_is_noticed(path, vectors):
+def test_every_flipped_byte_of_the_log_is_noticed(saved, vectors):
     """Before the last record as damage; the last one may be torn by a power failure, and is left out."""
-    states, ends = three_saves(path, vectors)
-    log = log_of(path)
+    states, ends = three_saves(saved, vectors)
+    log = log_of(saved)
     for at in sorted({*every(log.stat().st_size, 17), ends[-2] - 1, ends[-2]}):
         damage(log, at)
         if at < ends[-2]:
             with pytest.raises(CorruptIndexError, match="damaged"):
-                logt.open(path)
+                logt.open(saved)
         else:
             with pytest.warns(UserWarning, match=f"{ends[-1] - ends[-2]:,} bytes"):
-                assert set(logt.open(path).ids.tolist()) == states[-2]
+                assert set(logt.open(saved).ids.tolist()) == states[-2]
         damage(log, at)  # flips it back
-    assert set(logt.open(path).ids.tolist()) == states[-1]
+    assert set(logt.open(saved).ids.tolist()) == states[-1]
 
 
 @pytest.mark.parametrize("tail", [bytes, os.urandom, lambda size: b"LOGT" * (size // 4) + b"LOGT"[: size % 4]])
-def test_what_a_power_failure_leaves_behind_the_log_is_dropped_with_a_warning(path, vectors, tail):
-    states, ends = three_saves(path, vectors)
-    log = log_of(path)
+def test_what_a_power_failure_leaves_behind_the_log_is_dropped_with_a_warning(saved, vectors, tail):
+    states, ends = three_saves(saved, vectors)
+    log = log_of(saved)
     data = log.read_bytes()
     for length, size in itertools.product((0, ends[1], ends[-1]), (24, 56, 4096)):
         log.write_bytes(data[:length] + tail(size))
         saves = ends.index(length)
         with pytest.warns(UserWarning, match=f"{size:,} bytes"):
-            reader = logt.open(path)
+            reader = logt.open(saved)
         assert set(reader.ids.tolist()) == states[saves]
         with pytest.warns(UserWarning, match=f"{size:,} bytes"):
-            index = logt.open(path, mode="a")
+            index = logt.open(saved, mode="a")
         with index:
             index.add(vectors(1, 8, seed=4), ids=[500])
             index.save()
         assert reader.refresh()
-        assert set(logt.open(path).ids.tolist()) == set(reader.ids.tolist()) == states[saves] | {500}
+        assert set(logt.open(saved).ids.tolist()) == set(reader.ids.tolist()) == states[saves] | {500}
 
 
-def test_a_last_record_whose_blocks_were_not_written_is_dropped_with_a_warning(path, vectors):
+def test_a_last_record_whose_blocks_were_not_written_is_dropped_with_a_warning(saved, vectors):
     """The file has its length, but some blocks of the last record are zero."""
-    states, ends = three_saves(path, vectors)
-    log = log_of(path)
+    states, ends = three_saves(saved, vectors)
+    log = log_of(saved)
     data = log.read_bytes()
     for start in sorted({*every(ends[-1] - ends[-2], 41)}):
         log.write_bytes(data[: ends[-2] + start] + bytes(len(data) - ends[-2] - start))
         with pytest.warns(UserWarning, match="did not finish"):
-            assert set(logt.open(path).ids.tolist()) == states[-2]
+            assert set(logt.open(saved).ids.tolist()) == states[-2]
 
 
-def test_large_changes_and_a_long_log_become_segments(path, vectors, monkeypatch):
+def test_large_changes_and_a_long_log_become_segments(saved, vectors, monkeypatch):
     monkeypatch.setattr(changes, "MAX_LOG", 2000)
-    with logt.open(path, mode="a") as index:
+    with logt.open(saved, mode="a") as index:
         for n in range(8):
             index.add(vectors(2, 8, seed=n))
             index.save()
-            assert all(log.stat().st_size < 3000 for log in path.glob("changes-*.log"))
+            assert all(log.stat().st_size < 3000 for log in saved.glob("changes-*.log"))
         monkeypatch.setattr(changes, "MAX_PENDING", 100)
         index.add(vectors(20, 8, seed=50))
         index.save()
-        assert not list(path.glob("changes-*.log"))
-        assert logt.open(path).ids.tolist() == index.ids.tolist()
+        assert not list(saved.glob("changes-*.log"))
+        assert logt.open(saved).ids.tolist() == index.ids.tolist()
 
 
-def test_records_of_another_index_are_not_used(path, vectors, tmp_path):
+def test_records_of_another_index_are_not_used(saved, vectors, tmp_path):
     other = tmp_path / "other"
-    index = copy.copy(logt.open(path))
+    index = copy.copy(logt.open(saved))
     index.remove([0])
     index.save(other)
-    for folder in (path, other):
+    for folder in (saved, other):
         with logt.open(folder, mode="a") as index:
             for n in range(2):
                 index.add(vectors(2, 8, seed=1), ids=[100 + n, 200 + n])
                 index.save()
     data = log_of(other).read_bytes()
-    log_of(path).write_bytes(data)
+    log_of(saved).write_bytes(data)
     with pytest.raises(CorruptIndexError):
-        logt.open(path)
-    log_of(path).write_bytes(data[: len(data) // 2])
+        logt.open(saved)
+    log_of(saved).write_bytes(data[: len(data) // 2])
     with pytest.warns(UserWarning, match="did not finish"):
-        assert len(logt.open(path)) == 30
+        assert len(logt.open(saved)) == 30
 
 
-def test_a_reader_follows_the_log(path, vectors):
-    reader = logt.open(path)
-    with logt.open(path, mode="a") as index:
+def test_a_reader_follows_the_log(saved, vectors):
+    reader = logt.open(saved)
+    with logt.open(saved, mode="a") as index:
         for n in range(3):
             index.add(vectors(2, 8, seed=n))
             index.remove([n])
@@ -200,44 +195,44 @@ def test_a_reader_follows_the_log(path, vectors):
         assert set(reader.ids.tolist()) == set(index.ids.tolist())
 
 
-def test_a_reader_that_is_overtaken_while_it_opens_reads_the_new_state(path, vectors, monkeypatch):
+def test_a_reader_that_is_overtaken_while_it_opens_reads_the_new_state(saved, vectors, monkeypatch):
     real = store.read_log
 
     def overtaken(*given, **options):
         monkeypatch.undo()
-        with logt.open(path, mode="a") as writer:
+        with logt.open(saved, mode="a") as writer:
             writer.add(vectors(3, 8, seed=1))
             writer.compact()
             writer.save()
         return real(*given, **options)
 
     monkeypatch.setattr(store, "read_log", overtaken)
-    assert len(logt.open(path)) == 33
+    assert len(logt.open(saved)) == 33
 
 
-def test_a_log_has_a_limited_number_of_changes(path, vectors, monkeypatch):
+def test_a_log_has_a_limited_number_of_changes(saved, vectors, monkeypatch):
     """Opening repeats them one by one."""
     monkeypatch.setattr(changes, "MAX_CHANGES", 3)
     counts = []
-    with logt.open(path, mode="a") as index:
+    with logt.open(saved, mode="a") as index:
         for n in range(8):
             index.add(vectors(1, 8, seed=n))
             index.save()
-            counts.append(logt.open(path)._store.position.changes)
+            counts.append(logt.open(saved)._store.position.changes)
             assert index._store.position.changes == counts[-1]
         for n in range(4):
             index.remove([n])
         index.save()
-        assert not list(path.glob("changes-*.log"))
-        assert logt.open(path).ids.tolist() == index.ids.tolist()
+        assert not list(saved.glob("changes-*.log"))
+        assert logt.open(saved).ids.tolist() == index.ids.tolist()
     assert counts == [1, 2, 3, 0] * 2
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_reader_goes_back_if_a_record_could_not_be_flushed(path, vectors, monkeypatch, size):
+def test_a_reader_goes_back_if_a_record_could_not_be_flushed(saved, vectors, monkeypatch, size):
     """A reader may see a record that is not flushed yet. If flushing fails, the record is removed or replaced."""
-    reader, real = logt.open(path), os.fsync
-    with logt.open(path, mode="a") as index:
+    reader, real = logt.open(saved), os.fsync
+    with logt.open(saved, mode="a") as index:
         index.add(vectors(1, 8, seed=1), ids=[100])
 
         def failing(file):
@@ -249,7 +244,7 @@ def test_a_reader_goes_back_if_a_record_could_not_be_flushed(path, vectors, monk
             index.save()
         monkeypatch.setattr(os, "fsync", real)
         assert 100 in reader
-        assert 100 not in logt.open(path)
+        assert 100 not in logt.open(saved)
         index.remove([100])
         index._pending.restart()
         index.add(vectors(size, 8, seed=2), ids=range(200, 200 + size))
@@ -259,9 +254,9 @@ def test_a_reader_goes_back_if_a_record_could_not_be_flushed(path, vectors, monk
         assert not reader.refresh()
 
 
-def test_a_refresh_that_failed_is_repeated(path, vectors, monkeypatch):
-    reader = logt.open(path)
-    with logt.open(path, mode="a") as index:
+def test_a_refresh_that_failed_is_repeated(saved, vectors, monkeypatch):
+    reader = logt.open(saved)
+    with logt.open(saved, mode="a") as index:
         for rewrite in (False, True):
             index.add(vectors(3, 8, seed=1))
             if rewrite:
@@ -281,22 +276,22 @@ def interrupted(*args):
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
-def test_a_writer_does_not_overwrite_what_another_one_saved(path, vectors, rewrite):
-    first = logt.open(path, mode="a")
-    (path / ".lock").unlink()  # only then can there be a second writer
-    with logt.open(path, mode="a") as second:
+def test_a_writer_does_not_overwrite_what_another_one_saved(saved, vectors, rewrite):
+    first = logt.open(saved, mode="a")
+    (saved / ".lock").unlink()  # only then can there be a second writer
+    with logt.open(saved, mode="a") as second:
         second.add(vectors(3, 8, seed=1), ids=[100, 101, 102])
         second.compact()
         second.save()
-    before = contents(path)
+    before = contents(saved)
     first.add(vectors(1, 8, seed=2))
     if rewrite:
         first.compact()
     with pytest.raises(ConflictError, match="open it again"):
         first.save()
-    assert contents(path) == before
-    first.save(path.parent / "elsewhere")
-    assert len(logt.open(path.parent / "elsewhere")) == 31
+    assert contents(saved) == before
+    first.save(saved.parent / "elsewhere")
+    assert len(logt.open(saved.parent / "elsewhere")) == 31
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
@@ -333,31 +328,31 @@ def test_a_second_save_to_a_path_that_is_empty_or_damaged_writes_it_again(whole,
 
 
 @pytest.mark.parametrize("moved", [True, False])
-def test_a_folder_that_was_replaced_is_not_written_to(path, vectors, moved):
-    writer = logt.open(path, mode="a")
+def test_a_folder_that_was_replaced_is_not_written_to(saved, vectors, moved):
+    writer = logt.open(saved, mode="a")
     if moved:
-        path.rename(path.parent / "moved")
-        shutil.copytree(path.parent / "moved", path)
+        saved.rename(saved.parent / "moved")
+        shutil.copytree(saved.parent / "moved", saved)
     else:
-        logt.Index(8).save(path.parent / "other")
-        shutil.copy(path.parent / "other" / "manifest.json", path)
-    before = contents(path)
+        logt.Index(8).save(saved.parent / "other")
+        shutil.copy(saved.parent / "other" / "manifest.json", saved)
+    before = contents(saved)
     writer.add(vectors(1, 8, seed=1))
     with pytest.raises(ConflictError, match="was replaced" if moved else "by another"):
         writer.save()
-    assert contents(path) == before
+    assert contents(saved) == before
 
 
 @pytest.mark.parametrize("size", [None, 0, 100])
-def test_a_log_whose_end_is_lost_is_replaced_by_the_next_save(path, vectors, size):
-    with logt.open(path, "a") as writer:
+def test_a_log_whose_end_is_lost_is_replaced_by_the_next_save(saved, vectors, size):
+    with logt.open(saved, "a") as writer:
         writer.add(vectors(2, 8, seed=5))
         writer.save()
-        log_of(path).unlink() if size is None else os.truncate(log_of(path), size)
+        log_of(saved).unlink() if size is None else os.truncate(log_of(saved), size)
         writer.add(vectors(2, 8, seed=6))
         writer.save()
         expected = writer.reconstruct(writer.ids).tolist()
-    opened = logt.open(path)
+    opened = logt.open(saved)
     assert opened.reconstruct(opened.ids).tolist() == expected
 
 

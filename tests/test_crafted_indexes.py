@@ -1,7 +1,6 @@
 """Indexes whose files fit their checksums but are not as logt writes them: they are refused when they are opened."""
 
 import json
-import shutil
 import struct
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ DIM = 16
 
 
 @pytest.fixture(scope="module")
-def linked(tmp_path_factory, vectors):
+def whole(tmp_path_factory, vectors):
     """An index of the default method with lists, string ids and a neighbor graph."""
     index = logt.Index(DIM, segment_size=2000)
     index.add(vectors(1100, DIM), ids=[f"n{i}" for i in range(1100)])
@@ -30,11 +29,6 @@ def linked(tmp_path_factory, vectors):
     folder = tmp_path_factory.mktemp("linked") / "index"
     index.save(folder)
     return folder
-
-
-@pytest.fixture
-def folder(linked, tmp_path):
-    return shutil.copytree(linked, tmp_path / "index")
 
 
 @pytest.fixture(params=[sketched(), starred(compact(lo_gt(n=5, m=2, L=4)))], ids=["sketched", "lo_gt"])
@@ -93,10 +87,10 @@ def wrapped_ids(ids):
         ("model", "order", lambda order: np.zeros_like(order)),
     ],
 )
-def test_numbers_that_overflow_or_do_not_fit_are_refused(folder, kind, array, change):
-    edit(folder, kind, array, change)
+def test_numbers_that_overflow_or_do_not_fit_are_refused(saved, kind, array, change):
+    edit(saved, kind, array, change)
     with pytest.raises(CorruptIndexError):
-        logt.open(folder)
+        logt.open(saved)
 
 
 def test_codes_of_unknown_units_are_refused(vectors, tmp_path):
@@ -218,48 +212,48 @@ def wrong_additions(index, codec, vectors):
     }
 
 
-def test_additions_in_the_log_that_do_not_fit_the_index_are_refused(folder, vectors):
-    reader = logt.open(folder)
+def test_additions_in_the_log_that_do_not_fit_the_index_are_refused(saved, vectors):
+    reader = logt.open(saved)
     codec = reader._snapshot.segments[0].model
-    name = next(iter(read(folder)["models"]))
+    name = next(iter(read(saved)["models"]))
     for what, change in wrong_additions(reader, codec, vectors).items():
-        log_of(folder, [change if change.model is not codec else replace(change, model=name)])
-        for call in (lambda: logt.open(folder), reader.refresh):
+        log_of(saved, [change if change.model is not codec else replace(change, model=name)])
+        for call in (lambda: logt.open(saved), reader.refresh):
             with pytest.raises(CorruptIndexError) as refused:
                 call()
             assert "log" in str(refused.value), what
-        next(folder.glob("changes-*.log")).unlink()
+        next(saved.glob("changes-*.log")).unlink()
 
 
-def test_a_log_with_another_generation_or_kind_of_change_is_refused(folder):
-    start = changes.start_of_log(read(folder))
-    path = changes.log_path(folder, read(folder)["state"])
+def test_a_log_with_another_generation_or_kind_of_change_is_refused(saved):
+    start = changes.start_of_log(read(saved))
+    path = changes.log_path(saved, read(saved)["state"])
     for at, kind in ((replace(start, generation=7), "remove"), (start, "rename"), (start, "add")):
         changes.append(path, at, [Change(kind, {"ids": np.array([1])})])
         with pytest.raises(CorruptIndexError, match="damaged at byte 0"):
-            logt.open(folder)
+            logt.open(saved)
         path.unlink()
 
 
 @pytest.mark.parametrize("payload", [b"abc", struct.pack("<Q", 10) + struct.pack("<Q", 2) + b"[]"])
-def test_a_log_that_is_no_list_of_changes_is_refused(folder, payload, monkeypatch):
+def test_a_log_that_is_no_list_of_changes_is_refused(saved, payload, monkeypatch):
     monkeypatch.setattr(changes, "_encode", lambda change: payload)
-    log_of(folder, [Change.remove(np.array([1]))])
+    log_of(saved, [Change.remove(np.array([1]))])
     with pytest.raises(CorruptIndexError, match="damaged at byte"):
-        logt.open(folder)
+        logt.open(saved)
 
 
 @pytest.mark.parametrize("name", [".lock", "log"])
 @pytest.mark.filterwarnings("ignore:.* did not finish")
-def test_nothing_is_written_through_a_link(folder, tmp_path, vectors, name):
+def test_nothing_is_written_through_a_link(saved, tmp_path, vectors, name):
     victim = tmp_path / "victim"
     victim.write_bytes(b"text")
-    link = folder / (f"changes-{read(folder)['state']}.log" if name == "log" else name)
+    link = saved / (f"changes-{read(saved)['state']}.log" if name == "log" else name)
     link.unlink(missing_ok=True)
     link.symlink_to(victim)
 
     def add():
-        with logt.open(folder, "a") as index:
+        with logt.open(saved, "a") as index:
             index.add(vectors(1, DIM, seed=3), ids=["new"])
             index.save()
 
@@ -276,8 +270,8 @@ def test_wrong_paths_are_named(path):
             call(path)
 
 
-def test_huge_numbers_are_refused_or_cut(folder):
-    index, q = logt.open(folder), np.ones(DIM)
+def test_huge_numbers_are_refused_or_cut(saved):
+    index, q = logt.open(saved), np.ones(DIM)
     assert index.search(q, 3, beam=10**30).ids.tolist() == index.search(q, 3, beam=1100).ids.tolist()
     with pytest.raises(logt.InvalidInputError, match="expand must be at most"):
         index.search(q, 3, expand=10**30)

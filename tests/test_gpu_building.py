@@ -1,7 +1,5 @@
 """Builds and graphs on a device: as good as those of the processor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from device_testing import DEVICE, DIM, clusters

@@ -1,7 +1,5 @@
 """Diffusion on a device: the ranking of the processor, and a kernel that agrees with that of the processor."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,10 +1,9 @@
 """A device from the command line and in the service: "cpu" runs the same code as a GPU."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -95,23 +94,19 @@ class Counted:
 
 def gathered(queries, wait=0.2):
     """Search for all queries at the same time; return what each found, or the error, and the sizes of the batches."""
-    search, found = Counted(), [None] * len(queries)
+    search = Counted()
     together = GatheredSearches(search, wait)
     start = threading.Barrier(len(queries))
 
-    def one(number):
+    def one(query):
         start.wait()
         try:
-            found[number] = together.search(queries[number], 2, effort=None)
+            return together.search(query, 2, effort=None)
         except InvalidInputError as error:
-            found[number] = error
+            return error
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(queries))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found, search.sizes
+    with ThreadPoolExecutor(len(queries)) as pool:
+        return list(pool.map(one, queries)), search.sizes
 
 
 def test_searches_of_the_same_moment_are_one():

@@ -1,7 +1,5 @@
 """The kernels of a device next to their reference implementations, and the layout of codes."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

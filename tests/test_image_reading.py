@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from logt.descriptors import ImageError, image_io, read_image
-from logt.descriptors.jpeg_scans import count_scans
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("onnxruntime")
@@ -118,10 +117,14 @@ def test_the_pixels_of_a_jpeg_file_count_once_for_each_16_scans():
 
 def test_scans_of_previews_and_behind_the_end_do_not_count():
     plain = encode(pixels(), "JPEG")
-    assert count_scans(io.BytesIO(plain)) == 1
-    assert count_scans(io.BytesIO(encode(pixels(), "JPEG", exif=b"Exif\0\0" + plain) + b"\xff\xda" * 1000)) == 1
-    assert count_scans(io.BytesIO(encode(pixels(), "JPEG", progressive=True))) == 10
-    assert count_scans(io.BytesIO(plain[:-2] + b"\xff\x02\xff\xff" + b"\xff\xda\0\2" * 100)) == 101  # nothing hides
+    assert image_io.count_scans(io.BytesIO(plain)) == 1
+    assert (
+        image_io.count_scans(io.BytesIO(encode(pixels(), "JPEG", exif=b"Exif\0\0" + plain) + b"\xff\xda" * 1000)) == 1
+    )
+    assert image_io.count_scans(io.BytesIO(encode(pixels(), "JPEG", progressive=True))) == 10
+    assert (
+        image_io.count_scans(io.BytesIO(plain[:-2] + b"\xff\x02\xff\xff" + b"\xff\xda\0\2" * 100)) == 101
+    )  # nothing hides
 
 
 def test_a_large_image_is_reduced_only_on_request():

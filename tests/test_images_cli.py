@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -21,7 +20,7 @@ def run_process(*words, before=""):
 
 
 @pytest.fixture(scope="module")
-def indexed(tmp_path_factory, small):
+def indexed_photos(tmp_path_factory, small):
     folder = tmp_path_factory.mktemp("photos")
     for seed, name in enumerate(["one.png", "two.png", "[red]three<i>.png"]):
         draw(folder / name, seed)
@@ -36,44 +35,39 @@ def indexed(tmp_path_factory, small):
 
 
 @pytest.fixture
-def photos(indexed, tmp_path):
-    return shutil.copytree(indexed, tmp_path / "photos")
-
-
-@pytest.fixture
 def run_images(run_logt):
     """run(*words) -> the JSON that `logt images` prints."""
     return lambda *words: json.loads(run_logt("images", *words, "--json"))
 
 
-def test_search_prints_names_and_scores(photos, run_images, run_logt):
-    found = run_images("search", photos, photos / "two.png", "-k", 2)
+def test_search_prints_names_and_scores(album, run_images, run_logt):
+    found = run_images("search", album, album / "two.png", "-k", 2)
     assert (len(found), found[0]["name"]) == (2, "two.png")
-    assert "[red]three<i>.png" in run_logt("images", "search", photos / ".logt", photos / "[red]three<i>.png")
-    part = run_images("search", photos, photos / "one.png", "--box", "0,0,30,24")
+    assert "[red]three<i>.png" in run_logt("images", "search", album / ".logt", album / "[red]three<i>.png")
+    part = run_images("search", album, album / "one.png", "--box", "0,0,30,24")
     assert part[0]["score"] < 0.999
-    assert part == run_images("search", photos, photos / "one.png", "--box", "0,0,0.5,0.5")
+    assert part == run_images("search", album, album / "one.png", "--box", "0,0,0.5,0.5")
 
 
-def test_other_folders_are_added_and_removed(photos, tmp_path, run_images, run_logt):
+def test_other_folders_are_added_and_removed(album, tmp_path, run_images, run_logt):
     red = tmp_path / "other" / "red.png"
     draw(red, 9)
-    done = run_images("index", photos, "--also", red.parent)
+    done = run_images("index", album, "--also", red.parent)
     assert (done["unchanged"], done["added"], done["others"]) == (4, 1, 1)
     assert [name for name, _ in done["failed"]] == ["broken.jpg"]
-    assert run_images("search", photos, red, "-k", 1)[0]["name"] == str(red)
-    words = ("images", "index", photos, "--also", red.parent, "--only")
+    assert run_images("search", album, red, "-k", 1)[0]["name"] == str(red)
+    words = ("images", "index", album, "--also", red.parent, "--only")
     assert "cannot be combined" in run_logt(*words, ok=False)
-    assert run_images("index", photos, "--only")["removed"] == 1
+    assert run_images("index", album, "--only")["removed"] == 1
 
 
-def test_duplicates(photos, run_images, run_logt):
-    assert [group["names"] for group in run_images("duplicates", photos)] == [["one again.bmp", "one.png"]]
-    assert "1 group of near-duplicates in 4 photos" in run_logt("images", "duplicates", photos)
+def test_duplicates(album, run_images, run_logt):
+    assert [group["names"] for group in run_images("duplicates", album)] == [["one again.bmp", "one.png"]]
+    assert "1 group of near-duplicates in 4 photos" in run_logt("images", "duplicates", album)
 
 
-def test_search_writes_a_page_with_embedded_photos(photos, tmp_path, run_logt):
-    run_logt("images", "search", photos, photos / "one.png", "--html", tmp_path / "page.html", "--box", "0,0,30,24")
+def test_search_writes_a_page_with_embedded_photos(album, tmp_path, run_logt):
+    run_logt("images", "search", album, album / "one.png", "--html", tmp_path / "page.html", "--box", "0,0,30,24")
     text = (tmp_path / "page.html").read_text()
     assert text.count("data:image/jpeg;base64,") == 5
     assert "[red]three&lt;i&gt;.png" in text
@@ -102,14 +96,14 @@ def test_the_demo_finds_the_views_of_its_scenes(tmp_path, run_images):
         (("demo", "{photos}"), "is not empty"),
     ],
 )
-def test_errors_are_one_line_with_a_way_to_fix_them(indexed, words, message, run_logt):
-    printed = run_logt("images", *(word.format(photos=indexed) for word in words), ok=False)
+def test_errors_are_one_line_with_a_way_to_fix_them(indexed_photos, words, message, run_logt):
+    printed = run_logt("images", *(word.format(photos=indexed_photos) for word in words), ok=False)
     assert message in printed
     assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("missing", ["PIL", "onnxruntime"])
-def test_the_error_names_the_extra_to_install(indexed, missing):
+def test_the_error_names_the_extra_to_install(indexed_photos, missing):
     without = f"import sys; sys.modules[{missing!r}] = None; "
-    done = run_process("search", indexed, indexed / "one.png", before=without)
+    done = run_process("search", indexed_photos, indexed_photos / "one.png", before=without)
     assert "pip install 'logt-search[images]'" in done.stderr

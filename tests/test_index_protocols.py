@@ -9,6 +9,7 @@ import pytest
 from exact_index import assert_same
 
 import logt
+from logt.distributed import DistributedIndex
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +98,12 @@ def test_a_parameter_of_the_method_points_at_the_method(settings, message):
 def test_the_error_for_what_is_no_method_shows_the_method_that_was_meant(method, example):
     with pytest.raises(logt.InvalidInputError, match=re.escape(f"such as logt.methods.{example}, got {method!r}")):
         logt.Index(32, method=method)
+
+
+def test_every_index_is_searchable(X):
+    """They are subclasses, so mypy compares their methods with those of the protocol."""
+    index = logt.Index(32)
+    index.add(X)
+    for other in (index, index.to("cpu")):
+        assert (other.ntotal, other.generation) == (len(other), None)
+    assert all(logt.Searchable in kind.__mro__ for kind in (logt.Index, logt.DeviceIndex, DistributedIndex))

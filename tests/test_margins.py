@@ -136,11 +136,11 @@ def test_margins_find_the_most_for_the_lists_that_are_allowed(index, queries):
     margin, below = (
         np.quantile(values[own], np.linspace(0, 1, 200)) for values in (gaps.lists, gaps.lists - gaps.worst)
     )
-    for place in (4, 6, 9):
-        most = units ** (place / (MARGINS - 1))
+    for column in (4, 6, 9):
+        most = units ** (column / (MARGINS - 1))
         pairs = [(m, b) for m in margin[:60:2] for b in below[:60:2] if reads(m, b) <= most]
-        assert reads(*margins[:, place]) <= 1.03 * most
-        assert finds(*margins[:, place]) >= max(finds(*pair) for pair in pairs) - 0.03
+        assert reads(*margins[:, column]) <= 1.03 * most
+        assert finds(*margins[:, column]) >= max(finds(*pair) for pair in pairs) - 0.03
     assert finds(*margins[:, -1]) == 1
 
 

@@ -70,17 +70,19 @@ def test_the_map_keeps_places_and_new_photos_are_next_to_their_neighbors(tmp_pat
     drawn = photo_map(graph, tmp_path, lambda *progress: seen.append(progress))
     assert seen[-1][1:] == (len(graph), len(graph))
     scene = [np.array([name.startswith(f"{n}/") for name in drawn.ids]) for n in range(5)]
-    centers = np.array([drawn.places[rows].mean(axis=0) for rows in scene])
+    centers = np.array([drawn.positions[rows].mean(axis=0) for rows in scene])
     for number, rows in enumerate(scene):
-        nearest = np.linalg.norm(drawn.places[rows][:, None] - centers, axis=2).argmin(axis=1)
+        nearest = np.linalg.norm(drawn.positions[rows][:, None] - centers, axis=2).argmin(axis=1)
         assert (nearest == number).all()
-    assert np.abs(drawn.places).max() == pytest.approx(1)
+    assert np.abs(drawn.positions).max() == pytest.approx(1)
 
     monkeypatch.setattr(maps, "_compute", None)  # nothing is computed again
     more = photo_map(make_graph(alone=2, new=[("new", np.eye(40, dtype=np.float32)[3])]), tmp_path, no_report)
-    place = dict(zip(more.ids.tolist(), more.places, strict=True))
+    place = dict(zip(more.ids.tolist(), more.positions, strict=True))
     assert len(place) == 5 * EACH + 3
-    assert all((place[name] == old).all() for name, old in zip(drawn.ids, drawn.places, strict=True) if name in place)
+    assert all(
+        (place[name] == old).all() for name, old in zip(drawn.ids, drawn.positions, strict=True) if name in place
+    )
     assert np.linalg.norm(centers - place["new"], axis=1).argmin() == 3
     assert photo_map(make_graph(alone=2), tmp_path, no_report).ids.tolist() == sorted(set(place) - {"new"}, key=str)
 

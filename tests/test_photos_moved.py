@@ -7,14 +7,14 @@ import pytest
 from drawn_photos import counts, draw, finds_itself, indexed_names
 
 from logt.index import Index
-from logt.photos import Photos, extraction, photo_vectors, update
+from logt.photos import Photos, photo_vectors, update
 from logt.photos.folder_scan import folder_news
 
 COUNT = 30
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["descriptors", "vectors"])
-def whole(request, tmp_path_factory, small):
+def indexed_photos(request, tmp_path_factory, small):
     """A linked folder whose catalog has descriptors, or has dropped them after a final whitening."""
     folder = tmp_path_factory.mktemp("whole") / "photos"
     for seed in range(COUNT):
@@ -27,19 +27,6 @@ def whole(request, tmp_path_factory, small):
             index.link(5)
             index.save()
         yield folder
-
-
-@pytest.fixture
-def album(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "photos")
-
-
-@pytest.fixture
-def described(album, monkeypatch):
-    """The names of the files that are described after the first run."""
-    names, real = [], extraction.read_photo
-    monkeypatch.setattr(extraction, "read_photo", lambda path, side: names.append(path.name) or real(path, side))
-    return names
 
 
 def linked(folder):

@@ -65,7 +65,7 @@ def test_public_names_are_exactly_all():
     assert list(logt.__all__) == sorted(logt.__all__)
 
 
-NEEDED_LATER = {"numkong", "rich", "safetensors", "threadpoolctl", "typer"}
+NEEDED_LATER = {"numkong", "numpy.random", "rich", "safetensors", "threadpoolctl", "typer"}
 OPTIONAL = {
     "PIL",
     "cupy",

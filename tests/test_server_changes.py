@@ -1,6 +1,5 @@
 """Changes to an index of vectors through the server, and by other processes while it runs."""
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -27,11 +26,10 @@ def whole(tmp_path_factory, X):
 
 
 @pytest.fixture
-def client(request, whole, tmp_path):
+def client(request, saved):
     """A client of a server with 200 vectors and integer ids, and with the settings that a test parametrizes."""
-    folder = shutil.copytree(whole, tmp_path / "index")
-    with open_client(VectorCollection(folder), **getattr(request, "param", {})) as client:
-        client.folder = folder
+    with open_client(VectorCollection(saved), **getattr(request, "param", {})) as client:
+        client.folder = saved
         yield client
 
 

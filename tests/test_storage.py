@@ -30,11 +30,6 @@ def whole(request, vectors, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def saved(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "index")
-
-
 def test_every_flipped_byte_is_noticed(saved):
     for path in sorted(saved.glob("*.*s*")):
         data = path.read_bytes()

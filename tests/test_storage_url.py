@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -86,7 +87,6 @@ def test_a_save_does_not_replace_what_another_writer_saved(bucket, made):
 def test_writers_at_the_same_moment_never_overwrite_each_other(bucket, made):
     url = f"{bucket}/index"
     made.save(url)
-    outcomes = []
 
     def change(number):
         with logt.open(url, mode="a") as writer:
@@ -94,18 +94,13 @@ def test_writers_at_the_same_moment_never_overwrite_each_other(bucket, made):
             barrier.wait(60)
             try:
                 writer.save()
-                outcomes.append(number)
+                return number
             except ConflictError:
-                outcomes.append(None)
+                return None
 
     barrier = threading.Barrier(4)
-    threads = [threading.Thread(target=change, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (winner,) = [number for number in outcomes if number is not None]
-    assert len(outcomes) == 4
+    with ThreadPoolExecutor(4) as pool:
+        (winner,) = {*pool.map(change, range(4))} - {None}
     assert logt.open(url).generation == 2
     assert winner not in logt.open(url)
 

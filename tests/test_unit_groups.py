@@ -35,17 +35,6 @@ def index(vectors):
     return index
 
 
-@pytest.fixture(scope="module")
-def segment(index):
-    (segment,) = index._snapshot.segments
-    return segment
-
-
-@pytest.fixture(scope="module")
-def decoded(segment):
-    return reference.list_vectors(segment)
-
-
 def first(nprobe, candidates=30, beam=0):
     return ScanLimits(0, nprobe, 0, FAR, FAR, FAR, candidates, beam, everything=False)
 

@@ -1,7 +1,6 @@
 """What is checked when an index is opened: sizes and structure at once, the checksums of large files later."""
 
 import gc
-import shutil
 import threading
 import time
 
@@ -26,11 +25,6 @@ def whole(tmp_path_factory, vectors):
 
 
 @pytest.fixture
-def path(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "index")
-
-
-@pytest.fixture
 def nothing_at_once(monkeypatch):
     """Leave every file to the background, where nothing runs until `finish`."""
     monkeypatch.setattr(_index_base, "AT_ONCE", 0)
@@ -42,22 +36,22 @@ def damaged_refinement(path):
     return damage(next(path.glob("refinement-*")), -200)
 
 
-def test_small_files_are_checked_at_once_whatever_the_size_of_the_others(path, monkeypatch):
+def test_small_files_are_checked_at_once_whatever_the_size_of_the_others(saved, monkeypatch):
     monkeypatch.setattr(verification.Verification, "start", lambda self: None)
-    sizes = {kind: next(path.glob(f"{kind}-*")).stat().st_size for kind in ("model", "segment", "refinement")}
+    sizes = {kind: next(saved.glob(f"{kind}-*")).stat().st_size for kind in ("model", "segment", "refinement")}
     monkeypatch.setattr(_index_base, "AT_ONCE", sizes["model"] + sizes["segment"] - 1)
-    index = logt.open(path)
+    index = logt.open(saved)
     waiting = {name.rsplit("/", 1)[-1].split("-")[0] for name in index._store.verification._waiting}
     assert "model" not in waiting
     assert waiting & {"segment", "refinement"}
-    damage(next(path.glob("model-*")), -200)
+    damage(next(saved.glob("model-*")), -200)
     with pytest.raises(CorruptIndexError, match="model-"):
-        logt.open(path)
+        logt.open(saved)
 
 
-def test_damage_in_large_files_is_found_after_the_index_is_open(path, vectors, nothing_at_once):
-    file = damaged_refinement(path)
-    index, before = logt.open(path, "a"), contents(path)
+def test_damage_in_large_files_is_found_after_the_index_is_open(saved, vectors, nothing_at_once):
+    file = damaged_refinement(saved)
+    index, before = logt.open(saved, "a"), contents(saved)
     assert len(index.search(vectors(2, 16), 3).ids) == 2
     index.remove([5])
     index.compact()
@@ -72,21 +66,21 @@ def test_damage_in_large_files_is_found_after_the_index_is_open(path, vectors, n
     ):
         with pytest.raises(CorruptIndexError, match=file.name):
             call()
-    assert contents(path) == before
+    assert contents(saved) == before
 
 
-def test_a_change_in_the_log_does_not_wait_for_the_check(path, vectors, nothing_at_once, monkeypatch):
-    index = logt.open(path, "a")
+def test_a_change_in_the_log_does_not_wait_for_the_check(saved, vectors, nothing_at_once, monkeypatch):
+    index = logt.open(saved, "a")
     monkeypatch.setattr(verification.Verification, "finish", None)
     index.add(vectors(1, 16, seed=1))
     index.save()
-    assert len(logt.open(path)) == 1201
+    assert len(logt.open(saved)) == 1201
 
 
-def test_the_background_check_ends_and_finds_damage(path, monkeypatch):
+def test_the_background_check_ends_and_finds_damage(saved, monkeypatch):
     monkeypatch.setattr(_index_base, "AT_ONCE", 0)
-    damaged_refinement(path)
-    index = logt.open(path)
+    damaged_refinement(saved)
+    index = logt.open(saved)
     with pytest.raises(CorruptIndexError):
         index.verify()
     for thread in threading.enumerate():
@@ -95,23 +89,23 @@ def test_the_background_check_ends_and_finds_damage(path, monkeypatch):
             assert not thread.is_alive()
 
 
-def test_damage_is_found_without_a_call(path, vectors, monkeypatch):
+def test_damage_is_found_without_a_call(saved, vectors, monkeypatch):
     monkeypatch.setattr(_index_base, "AT_ONCE", 0)
-    damaged_refinement(path)
-    index, end = logt.open(path), time.monotonic() + 20
+    damaged_refinement(saved)
+    index, end = logt.open(saved), time.monotonic() + 20
     while index._store.verification.damage is None and time.monotonic() < end:
         time.sleep(0.01)
     with pytest.raises(CorruptIndexError):
         index.search(vectors(2, 16), 3)
 
 
-def test_a_repaired_index_can_be_refreshed_to(path, vectors, nothing_at_once):
-    file = damaged_refinement(path)
-    reader = logt.open(path)
+def test_a_repaired_index_can_be_refreshed_to(saved, vectors, nothing_at_once):
+    file = damaged_refinement(saved)
+    reader = logt.open(saved)
     with pytest.raises(CorruptIndexError):
         reader.verify()
     damage(file, -200)  # flips it back
-    with logt.open(path, "a") as writer:
+    with logt.open(saved, "a") as writer:
         writer.add(vectors(1, 16, seed=1))
         writer.save()
     assert reader.refresh()
@@ -119,18 +113,18 @@ def test_a_repaired_index_can_be_refreshed_to(path, vectors, nothing_at_once):
     assert len(reader.search(vectors(2, 16), 3).ids) == 2
 
 
-def test_a_check_stops_with_its_index(path, nothing_at_once):
-    index = logt.open(path)
+def test_a_check_stops_with_its_index(saved, nothing_at_once):
+    index = logt.open(saved)
     check = index._store.verification
     del index
     gc.collect()
-    damaged_refinement(path)
+    damaged_refinement(saved)
     check.finish()  # checks nothing any more
 
 
-def test_a_forked_child_checks_by_itself(path, nothing_at_once):
-    damaged_refinement(path)
-    index = logt.open(path)
+def test_a_forked_child_checks_by_itself(saved, nothing_at_once):
+    damaged_refinement(saved)
+    index = logt.open(saved)
 
     def check():
         with pytest.raises(CorruptIndexError):
@@ -139,38 +133,38 @@ def test_a_forked_child_checks_by_itself(path, nothing_at_once):
     assert not killed_in_child(check)
 
 
-def test_sizes_alone_are_checked_on_request(path, vectors):
-    damaged_refinement(path)
+def test_sizes_alone_are_checked_on_request(saved, vectors):
+    damaged_refinement(saved)
     with pytest.raises(CorruptIndexError, match="checksum"):
-        logt.open(path)
-    index = logt.open(path, verify="sizes")
+        logt.open(saved)
+    index = logt.open(saved, verify="sizes")
     index.verify()
     assert len(index.search(vectors(2, 16), 3).ids) == 2
-    file = next(path.glob("segment-*"))
+    file = next(saved.glob("segment-*"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(CorruptIndexError, match="bytes"):
-        logt.open(path, verify="sizes")
+        logt.open(saved, verify="sizes")
     with pytest.raises(logt.InvalidInputError, match="verify must be"):
-        logt.open(path, verify="none")
+        logt.open(saved, verify="none")
 
 
-def test_structure_is_checked_even_if_checksums_are_not(path):
-    file = next(path.glob("segment-*"))
+def test_structure_is_checked_even_if_checksums_are_not(saved):
+    file = next(saved.glob("segment-*"))
     for at in range(700, file.stat().st_size, 997):
         damage(file, at)
         for seed in range(2):
             try:
-                index = logt.open(path, verify="sizes")
+                index = logt.open(saved, verify="sizes")
             except CorruptIndexError:
                 break
             index.search(np.random.default_rng(seed).standard_normal((3, 16)), 5, effort=1)
         damage(file, at)  # flips it back
 
 
-def test_opening_encodes_trains_and_measures_nothing(path, vectors, monkeypatch):
+def test_opening_encodes_trains_and_measures_nothing(saved, vectors, monkeypatch):
     """Whatever the history: what was computed is stored."""
     rng = np.random.default_rng(0)
-    with logt.open(path, "a") as index:
+    with logt.open(saved, "a") as index:
         for n, size in enumerate((1, 300, 700, 3000, 5, 1, 40)):
             index.add(vectors(size, 16, seed=n))
             index.remove(rng.choice(index.ids, 20, replace=False))
@@ -181,12 +175,12 @@ def test_opening_encodes_trains_and_measures_nothing(path, vectors, monkeypatch)
         monkeypatch.setattr(Codec, name, None)
     for name in ("calibrate", "calibrate_changed"):
         monkeypatch.setattr(f"logt.lists.method.{name}", None)
-    assert_same(logt.open(path).search(Q, 10), expected)
+    assert_same(logt.open(saved).search(Q, 10), expected)
 
 
-def test_a_refresh_reads_only_new_files(path, vectors, monkeypatch):
-    reader = logt.open(path)
-    with logt.open(path, "a") as index:
+def test_a_refresh_reads_only_new_files(saved, vectors, monkeypatch):
+    reader = logt.open(saved)
+    with logt.open(saved, "a") as index:
         index.add(vectors(300, 16, seed=1))
         index.tune()
         index.save()

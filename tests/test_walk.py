@@ -40,12 +40,6 @@ def index(plain):
     return linked
 
 
-@pytest.fixture(scope="module")
-def segment(index):
-    (segment,) = index._snapshot.segments
-    return segment
-
-
 def reached(graph, start):
     """Return all rows that the graph connects with some rows, these included."""
     rows, waiting = set(start), list(start)
@@ -56,11 +50,6 @@ def reached(graph, start):
                 rows.add(other)
                 waiting.append(other)
     return np.array(sorted(rows))
-
-
-@pytest.fixture(scope="module")
-def decoded(segment):
-    return reference.list_vectors(segment)
 
 
 @pytest.mark.parametrize("wide", [False, True])

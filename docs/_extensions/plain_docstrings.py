@@ -3,8 +3,6 @@
 The docstrings of this project are written to be read in an editor. This turns them into what Sphinx reads.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

@@ -16,7 +16,7 @@ from logt._internal.segment import MAX_ROWS, BuildSettings, Segment
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int
-from logt.engine.protocols import Method
+from logt.engine.protocols import Method, Searchable
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.engine.state import IndexState
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
@@ -34,7 +34,7 @@ from logt.storage.verification import AT_ONCE, Verification, Verify
 from logt.storage.writing import StoredIndex
 
 
-class IndexBase:
+class IndexBase(Searchable):
     """The contents of an index and their storage; `logt.Index` adds what users do with them.
 
     dim, method, metric, seed, threads, segment_size, device: see `logt.Index`.
@@ -91,11 +91,6 @@ class IndexBase:
 
     def __len__(self) -> int:
         return len(self._snapshot)
-
-    @property
-    def ntotal(self) -> int:
-        """The number of vectors, `len(index)`; the name is that of faiss."""
-        return len(self)
 
     def __contains__(self, id: object) -> bool:
         return id in self._snapshot

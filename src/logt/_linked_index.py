@@ -62,8 +62,8 @@ class LinkedIndex(IndexBase):
         k, most = check_int("k", k), max(MAX_NEIGHBORS, len(self))
         if k > most:
             raise InvalidInputError(f"k must be at most {most:,}, got {k}")
-        place = Device(device) if device is not None else None if self._builder is None else self._builder.device
-        neighbors = nearest_neighbors if place is None else partial(nearest_on_device, place)
+        target = Device(device) if device is not None else None if self._builder is None else self._builder.device
+        neighbors = nearest_neighbors if target is None else partial(nearest_on_device, target)
         with shown_progress(progress) as report, self._change() as snapshot:
             self._snapshot = self._linker(self._workers(threads, report)).compute(snapshot, k, neighbors)
             self._pending.rewrite()

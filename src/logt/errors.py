@@ -1,7 +1,5 @@
 """Exception types. Every message names the value and a way to fix it; a failed call changes nothing."""
 
-from __future__ import annotations
-
 
 class InvalidInputError(ValueError):
     """An argument that cannot be used, such as a NaN, a wrong dimension or an id that already exists."""

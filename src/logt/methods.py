@@ -1,7 +1,5 @@
 """The default method and the methods of the paper, one expression each; variants are derived from others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches

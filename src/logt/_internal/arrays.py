@@ -1,7 +1,5 @@
 """Arrays of other libraries (torch, cupy, jax, pyarrow, polars, pandas) -> NumPy, if possible without copies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Optional packages: an import that fails names the extra to install."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

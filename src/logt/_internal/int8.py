@@ -1,7 +1,5 @@
 """Rows of floats as int8, V -> codes · scale, and products of such rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

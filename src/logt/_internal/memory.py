@@ -1,7 +1,5 @@
 """How much memory this process may use."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Search parameters: what a search reads, as one small object."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 

@@ -1,11 +1,9 @@
 """Recall by effort, as measured: it is stored with codecs and with the neighbor graph."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -28,7 +26,7 @@ class RecallCurve:
     EFFORTS: ClassVar = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
     @classmethod
-    def from_array(cls, recall: Array) -> RecallCurve:
+    def from_array(cls, recall: Array) -> Self:
         """Build from a stored array; raise ValueError if it is not a curve."""
         recall = check_array(recall, np.float32, 2)
         if recall.shape != (len(cls.KS), len(cls.EFFORTS)) or not (recall >= 0).all() or not (recall <= 1).all():

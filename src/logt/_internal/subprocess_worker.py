@@ -5,8 +5,6 @@ strings behind their lengths. Nothing is unpickled: a child that reads untrusted
 code. A child imports nothing from the current folder.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import resource
@@ -105,7 +103,7 @@ class ChildPool:
 
     def __init__(self, start: Callable[[], Child], count: int, idle_seconds: float = FOREVER):
         self._start, self._idle_seconds = start, idle_seconds
-        self._places = threading.Semaphore(count)
+        self._slots = threading.Semaphore(count)
         self._idle: list[Child] = []
         self._started: weakref.WeakSet[Child] = weakref.WeakSet()
         self._last_used = 0.0
@@ -118,7 +116,7 @@ class ChildPool:
 
     def ask(self, head: bytes, data: bytes = b"", seconds: float = FOREVER) -> Message:
         """Return the answer of a child to a request, as `Child.ask`; wait until one is idle."""
-        with self._places:
+        with self._slots:
             child = self._take()
             answer = child.ask(head, data, seconds)
             self._idle.append(child)

@@ -1,7 +1,5 @@
 """Threads: created here only, per call and never at import, with BLAS limited to one thread each."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Type aliases for the arrays and values that pass between modules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from typing import Any, Literal, Protocol
 

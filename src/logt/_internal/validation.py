@@ -1,7 +1,5 @@
 """Validation: what users pass -> values and arrays that the stages can trust. All checks of input are here."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Sequence

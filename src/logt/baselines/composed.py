@@ -1,7 +1,5 @@
 """Any method of this library as a system: an Index with one segment, or one per batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +26,7 @@ class Composed(System):
     def __post_init__(self) -> None:
         check_positive(self, "batches")
 
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltIndex:
+    def _build(self, X: Floats, seed: int, workers: Workers) -> "BuiltIndex":
         index = Index(X.shape[1], method=self.method, seed=seed, threads=workers.threads, segment_size=None)
         if self.batches == 1:
             index.add(X, progress=workers.progress)

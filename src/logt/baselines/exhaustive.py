@@ -1,7 +1,5 @@
 """Exhaustive search, the reference of all figures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +18,7 @@ _TILE = 64  # queries scored together
 class Exhaustive(System):
     """q·x for all x, in float32 by BLAS."""
 
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltExhaustive:
+    def _build(self, X: Floats, seed: int, workers: Workers) -> "BuiltExhaustive":
         return BuiltExhaustive(X)
 
 

@@ -1,7 +1,5 @@
 """Group testing that keeps the vectors and verifies some of them by their true similarities."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +33,7 @@ class BackPropagation(System):
     def __post_init__(self) -> None:
         check_positive(self, "n", "m", "batches")
 
-    def _build(self, X: Floats, seed: int, workers: Workers) -> BuiltBackPropagation:
+    def _build(self, X: Floats, seed: int, workers: Workers) -> "BuiltBackPropagation":
         units = Random(self.n, self.m)(X, np.random.default_rng(seed), workers)
         return BuiltBackPropagation(X, Sum()(X, units, workers), units, self.batches)
 

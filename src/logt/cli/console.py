@@ -1,7 +1,5 @@
 """Output and options that several commands share."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

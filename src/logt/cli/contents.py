@@ -1,7 +1,5 @@
 """`logt add`, `remove` and `export`: the vectors, ids and neighbors of an index."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

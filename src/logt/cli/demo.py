@@ -1,7 +1,5 @@
 """`logt demo`: the default index and exhaustive search, compared on a synthetic collection."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`logt evaluate`: mAP of an index, or of a file of results, on a benchmark with a ground truth."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`logt link`, `duplicates` and `pairs`: the neighbor graph of an index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

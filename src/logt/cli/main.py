@@ -1,7 +1,5 @@
 """The command `logt`: its subcommands, and how errors are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

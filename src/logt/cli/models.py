@@ -1,7 +1,5 @@
 """`logt models`: download models that search photos by text."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

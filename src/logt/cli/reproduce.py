@@ -1,7 +1,5 @@
 """`logt reproduce`: run the paper's experiments."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`logt verify`, `info`, `compact`, `backup`, `restore` and `repair`: the folder of an index, of photos or not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`logt tune`: recall and time by effort."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

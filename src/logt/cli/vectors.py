@@ -1,7 +1,5 @@
 """`logt build`, `convert` and `search`: an index of the vectors in a file."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator
@@ -130,8 +128,8 @@ def build(
     with progress(as_json, "the same command resumes" if table is None else "nothing was written") as report:
         if table is None:
             with ProcessPool(workers) if ray is None else RayPool(ray or None, workers) as pool:
-                place: dict[str, Any] = {"pool": pool, "device": device, "overwrite": overwrite}
-                done = build_distributed(sources, index, **settings, link=link, **place, progress=report)
+                where: dict[str, Any] = {"pool": pool, "device": device, "overwrite": overwrite}
+                done = build_distributed(sources, index, **settings, link=link, **where, progress=report)
         else:
             new = Index(table.vectors.shape[1], **settings, device=device)
             with _new_folder(index) as folder:
@@ -169,19 +167,19 @@ def describe_table(table: VectorTable | None) -> None:
     say(f"{vectors}; ids: {'row numbers' if table.ids is None else f'from {table.id_column!r}'}", err)
 
 
-def _refuse_index(place: str | Path) -> None:
+def _refuse_index(target: str | Path) -> None:
     """Raise if a folder holds an index; one that is empty or holds something else is checked when it is written."""
-    if not is_url(place) and (Path(place) / MANIFEST).exists():
-        refuse_existing(place)
+    if not is_url(target) and (Path(target) / MANIFEST).exists():
+        refuse_existing(target)
 
 
 @contextmanager
-def _new_folder(place: str | Path) -> Iterator[Path]:
+def _new_folder(target: str | Path) -> Iterator[Path]:
     """Return the folder of a new index, which is removed on failure.
 
     A folder that cannot be written to is refused before the work.
     """
-    folder = Path(place).resolve()
+    folder = Path(target).resolve()
     with removed_on_failure(folder):
         Store.create(folder).close()
         yield folder

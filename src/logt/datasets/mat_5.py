@@ -4,8 +4,6 @@ A file is a header and elements. An element is a tag (type, bytes) and data. The
 flags, dimensions, name, numbers. A variable may be compressed, with its tag.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """Files that hold several arrays: MATLAB (.mat) and HDF5."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -161,13 +159,13 @@ def _has_any_length(found: Any) -> bool:
 def _read_strings(source: Path | BinaryIO, key: str, name: str, count: int) -> list[str]:
     """Return strings of any length, read by a child process: in a damaged file, HDF5 may look for them forever."""
     if isinstance(source, Path):
-        place, data = str(source.resolve()), b""
+        path, data = str(source.resolve()), b""
     else:
         source.seek(0)
-        place, data = "", source.read()
+        path, data = "", source.read()
     child = Child("logt.datasets.mat_hdf5:strings_in_child", memory=_CHILD_BYTES, quiet=True)
     try:
-        answer, _ = child.ask(json.dumps([place, key]).encode(), data, _CHILD_SECONDS + count / _STRINGS_PER_SECOND)
+        answer, _ = child.ask(json.dumps([path, key]).encode(), data, _CHILD_SECONDS + count / _STRINGS_PER_SECOND)
     except ChildError as error:
         raise InvalidInputError(f"{name}: the strings of {key!r} cannot be read: {error}") from error
     finally:
@@ -177,6 +175,6 @@ def _read_strings(source: Path | BinaryIO, key: str, name: str, count: int) -> l
 
 def strings_in_child(request: bytes, data: bytes) -> tuple[bytes, bytes]:
     """Answer a request of `_read_strings`, in the child process."""
-    place, key = json.loads(request)
-    with open_hdf5(Path(place) if place else BytesIO(data)) as file:
-        return json.dumps(_inner_object(file, key, place).asstr()[:].tolist()).encode(), b""
+    path, key = json.loads(request)
+    with open_hdf5(Path(path) if path else BytesIO(data)) as file:
+        return json.dumps(_inner_object(file, key, path).asstr()[:].tolist()).encode(), b""

@@ -1,7 +1,5 @@
 """Pickles of dictionaries, lists, strings, numbers and NumPy arrays -> the same, without running code in them."""
 
-from __future__ import annotations
-
 import pickle
 import pickletools
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Rows of vector files, local or by URL, a range at a time: files may be larger than memory."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator

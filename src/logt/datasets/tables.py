@@ -1,9 +1,7 @@
 """Tables: the vectors of a file and the ids beside them, and how the two are chosen by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,7 +23,7 @@ class VectorTable(NamedTuple):
     column: str | None = None
     id_column: str | None = None
 
-    def with_ids(self, values: Any, id_column: str, file: str) -> VectorTable:
+    def with_ids(self, values: Any, id_column: str, file: str) -> Self:
         """Return the table with ids; raise unless there is one per vector. file: its name in errors."""
         ids = np.asarray(values)
         if len(ids) != len(self.vectors):

@@ -1,7 +1,5 @@
 """Boxes: the four numbers that a user gives for a region of an image -> that region in pixels."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from logt._internal.extras import install_hint, needs_extra
 from logt._internal.types import Floats
-from logt.descriptors.jpeg_scans import count_scans
 from logt.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ _TRANSPOSES = (
 _ORIENTATION, _CHANGED, _TAKEN, _DIGITIZED, _EXIF_IFD = 0x0112, 0x0132, 0x9003, 0x9004, 0x8769
 _HEIC_STARTS = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"))
 _USUAL_SCANS = 16  # of a progressive JPEG file, at most; encoders write about 10
+_SCANNED_BYTES = 1 << 27  # of a JPEG file, in which scans are counted
+_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")  # those that a length follows, and the end of the image
+_START_OF_SCAN, _END_OF_IMAGE = b"\xda", b"\xd9"
 _STRIP_PIXELS = 1 << 20  # pixels that are converted together; the rest of the image stays as it was decoded
 _open_lock = threading.Lock()
 
@@ -99,6 +102,23 @@ def read_image(
     with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
         scans = count_scans(stream) if image.format in ("JPEG", "MPO") else 1
         return _decode(image, side, max_pixels, max_bytes, scans)
+
+
+def count_scans(stream: BinaryIO) -> int:
+    """Return the number of scans of a JPEG file, without those of previews in its header or behind its end.
+
+    A decoder goes through all pixels for each, even if it has no data.
+    """
+    before = stream.tell()
+    stream.seek(0)
+    content = stream.read(_SCANNED_BYTES)
+    stream.seek(before)
+    scans = position = 0
+    while (marker := _MARKER.search(content, position)) and marker[1] != _END_OF_IMAGE:
+        scans += marker[1] == _START_OF_SCAN
+        length = int.from_bytes(content[marker.end() : marker.end() + 2])
+        position = marker.end() + max(2, length)
+    return scans
 
 
 def as_rgb(image: AnyImage, side: int | None = None) -> Image:

@@ -4,8 +4,6 @@ Revision, bytes and SHA-256 are those that two or more public projects state for
 differs from them is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Checksums of downloaded models: written next to their files by `downloads`, checked whenever a file is loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

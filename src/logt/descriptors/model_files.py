@@ -1,7 +1,5 @@
 """Model files: the name or path of a model -> its ONNX files, and the settings in the JSON files next to them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

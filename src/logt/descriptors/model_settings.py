@@ -1,7 +1,5 @@
 """Model settings: presets, and the configuration files of transformers, open_clip and timm -> settings of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

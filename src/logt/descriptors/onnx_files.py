@@ -4,8 +4,6 @@ A model can keep its weights in other files, its external data. Their names are 
 package onnx is not required.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -79,7 +77,7 @@ def _locations(stream: BinaryIO, at: int, end: int, kind: str) -> Iterator[str]:
     for number, start, stop in _fields(stream, at, end):
         nested = _NESTED[kind].get(number)
         if nested == "external data":
-            entry = {field: _text(stream, *place) for field, *place in _fields(stream, start, stop)}
+            entry = {field: _text(stream, *span) for field, *span in _fields(stream, start, stop)}
             if entry.get(_KEY) == "location":
                 yield entry.get(_VALUE, "")
         elif nested is not None:

@@ -1,7 +1,5 @@
 """ONNX sessions: a file -> a session of onnxruntime, and the outputs of encoders by their usual names."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence

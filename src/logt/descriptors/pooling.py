@@ -1,7 +1,5 @@
 """Pooling: the output of a network -> one vector, and the descriptors of several scales -> one vector."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,10 +1,8 @@
 """Blocks: ranges of the rows of all sources together. One block becomes one segment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -38,7 +36,7 @@ class Block(NamedTuple):
         return sum(piece.rows for piece in self.pieces)
 
     @classmethod
-    def from_json(cls, plain: Any) -> Block:
+    def from_json(cls, plain: Any) -> Self:
         number, first, pieces = plain
         return cls(number, first, tuple(Piece(*piece) for piece in pieces))
 

@@ -105,17 +105,17 @@ def build(
         raise InvalidInputError(f"link must be at most {MAX_NEIGHBORS:,}, got {link}")
     if link is not None and not isinstance(method, Sketched):
         raise InvalidInputError("a build links inverted lists only; build without link, and call Index.link")
-    place = None if device is None else check_device_name(device)
-    if place is not None and not isinstance(method, Sketched):
+    device_name = None if device is None else check_device_name(device)
+    if device_name is not None and not isinstance(method, Sketched):
         raise InvalidInputError(f"only logt.methods.sketched() builds on a device, not {method.describe()}")
     settings = {"metric": parse_metric(metric), "seed": check_int("seed", seed, least=0), "segment_size": size}
     with (
-        ProcessPool(workers if place is None else workers or 1) if pool is None else nullcontext(pool) as used,
+        ProcessPool(workers if device_name is None else workers or 1) if pool is None else nullcontext(pool) as used,
         shown_progress(progress) as report,
         _open_target(out, overwrite=overwrite) as target,
     ):
         names = [str(source) if is_url(source) else str(local_path(source)) for source in files]
-        return _Build(used, target, method, settings, report, link, place).run(names)
+        return _Build(used, target, method, settings, report, link, device_name).run(names)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Descriptors of photos, computed on a Ray cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

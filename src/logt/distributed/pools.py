@@ -1,7 +1,5 @@
 """Where tasks run: worker processes of this machine, or a Ray cluster. Both give the same results."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -9,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from typing import Any, Self
 
 from logt._internal.extras import needs_extra
 from logt._internal.subprocess_worker import Child, ChildError, ChildPool
@@ -46,7 +44,7 @@ class Pool(ABC):
     def close(self) -> None:  # noqa: B027
         """Stop the workers of this pool."""
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

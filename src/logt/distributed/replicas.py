@@ -4,8 +4,6 @@ A call goes to one replica of each shard. If that one is dead or does not return
 actors are replaced by new ones, which open the same files.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

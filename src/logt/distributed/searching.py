@@ -20,6 +20,7 @@ from logt._internal.validation import as_int_ids, as_mask, check_choice, check_f
 from logt.distributed.pools import connect
 from logt.distributed.replicas import Replicas
 from logt.engine.items import items_of
+from logt.engine.protocols import Searchable
 from logt.engine.rerank import Rerank
 from logt.engine.searching import Searched, check_range, merge_ranges
 from logt.engine.snapshot import Snapshot
@@ -148,7 +149,7 @@ def _measured(actors: Replicas) -> list[RecallCurve]:
     return list(map(RecallCurve, known)) if all(recall.size for recall in known) else []
 
 
-class DistributedIndex:
+class DistributedIndex(Searchable):
     """An index in shards; `logt.distributed.open` makes it. Threads may share it. It is open for reading."""
 
     def __init__(self, path: str, load: Callable[[], ShardState], seconds: float, max_searches: int):
@@ -179,11 +180,6 @@ class DistributedIndex:
 
     def __len__(self) -> int:
         return len(self._state.outline)
-
-    @property
-    def ntotal(self) -> int:
-        """The number of vectors, `len(index)`."""
-        return len(self)
 
     @property
     def linked(self) -> bool:
@@ -380,8 +376,8 @@ class _Search:
     def reconstruct(self, ids: Ids, dim: int) -> Floats:
         """Return the vectors with these integer ids, as they are kept."""
         X, here = np.empty((len(ids), dim), np.float32), np.zeros(len(ids), bool)
-        for places, rows in self._call("reconstruct", lambda _: (ids, dim)):
-            X[places], here[places] = rows, True
+        for positions, rows in self._call("reconstruct", lambda _: (ids, dim)):
+            X[positions], here[positions] = rows, True
         if not here.all() and not self.missing:
             raise InvalidInputError(f"id {self.state.names.to_user_ids(ids[~here])[0]} is not in the index")
         X[~here] = 0

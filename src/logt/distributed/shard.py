@@ -1,7 +1,5 @@
 """One shard: some segments of an index, opened from its store, and the part of each search that reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -70,7 +68,7 @@ class Shard:
         return search_range(partial(all_user_scores, searcher, metric), Q, threshold, SERIAL, l2=metric == "l2")
 
     def reconstruct(self, ids: Ids, dim: int) -> tuple[Ids, Floats]:
-        """Return (which of the ids are here, as places in `ids`; their vectors as they are kept)."""
+        """Return (which of the ids are here, as positions in `ids`; their vectors as they are kept)."""
         here = np.zeros(len(ids), bool)
         X = np.empty((len(ids), dim), np.float32)
         for segment in self._segments:

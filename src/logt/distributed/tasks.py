@@ -4,8 +4,6 @@ Each task can be repeated: files are named by their content, and on one kind of 
 same bytes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace

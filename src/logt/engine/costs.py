@@ -1,7 +1,5 @@
 """Costs: the paper's complexity ratio, and true bytes, of an index."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The neighbors of a new vector are found by a search. It enters the lists of thes
 nearer than the last. So two vectors that are mutual neighbors are linked both ways, in whatever order they came.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -146,11 +144,11 @@ def _nearest_by_cosine(snapshot: Snapshot, Q: Floats, found: Ids, count: int) ->
 def _cosines(snapshot: Snapshot, Q: Floats, ids: Ids) -> Floats:
     """Return the cosine of each unit vector of Q with the vectors of its ids; -inf where the id is -1."""
     known = ids >= 0
-    unique, place = np.unique(ids[known], return_inverse=True)
+    unique, inverse = np.unique(ids[known], return_inverse=True)
     V = snapshot.reconstruct(unique, Q.shape[1])
     V = normalize_rows(V, row_norms(V))
     at, similarity = np.zeros(ids.shape, np.int64), np.full(ids.shape, -np.inf, np.float32)
-    at[known] = place
+    at[known] = inverse
     for q, mine, out, row in zip(Q, known, similarity, at, strict=True):
         out[mine] = V[row[mine]] @ q
     return similarity

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 
-from logt._internal.params import SearchParams
+from logt._internal.params import SearchParams, SearchSettings
 from logt._internal.segment import BuildSettings, Segment
 from logt._internal.threads import Workers
-from logt._internal.types import Array, Filter, Floats, Ids, Mask, Metric, Vectors
+from logt._internal.types import Array, Filter, Floats, Ids, Mask, Metric, SomeIds, Vectors
 from logt.graph.stored_graph import StoredGraph
 from logt.results import RangeResult, SearchResult
 
@@ -101,7 +101,7 @@ class Method(Protocol):
 
 
 class Searchable(Protocol):
-    """An index that can be searched: in this process, or in shards."""
+    """An index that can be searched: in this process, on a device, or in shards."""
 
     @property
     def dim(self) -> int: ...
@@ -110,20 +110,33 @@ class Searchable(Protocol):
     def metric(self) -> Metric: ...
 
     @property
-    def ids(self) -> Array: ...
+    def generation(self) -> int | None: ...
 
     def __len__(self) -> int: ...
+
+    def __contains__(self, id: object) -> bool: ...
+
+    @property
+    def ntotal(self) -> int:
+        """The number of vectors, `len(index)`; the name is that of faiss."""
+        return len(self)
 
     def search(
         self,
         Q: Vectors,
-        k: int = ...,
+        k: int = 10,
         *,
         params: SearchParams | None = ...,
         filter: Filter | None = ...,
-        **settings: Any,
+        **settings: Unpack[SearchSettings],
     ) -> SearchResult:
         """Return the k best vectors for each row of Q."""
 
     def range_search(self, Q: Vectors, threshold: float, *, filter: Filter | None = ...) -> RangeResult:
         """Return all vectors with a score of at least `threshold`."""
+
+    def reconstruct(self, ids: SomeIds) -> Floats:
+        """Return the vectors of some ids, as the index stores them."""
+
+    def refresh(self) -> bool:
+        """Move to the newest state; return whether there was a newer one."""

@@ -1,7 +1,5 @@
 """Re-ranking, results -> results: by diffusion on the neighbor graph of a snapshot, or by a function of the user."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, TypeGuard
 

@@ -1,7 +1,5 @@
 """Searches, whatever the method and wherever the segments are: in this process, or in shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

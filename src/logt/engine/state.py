@@ -1,7 +1,5 @@
 """The state of an index: its method and snapshot, and the searches that are prepared on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any

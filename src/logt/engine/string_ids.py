@@ -156,8 +156,8 @@ class StringIds:
             if len(layer):
                 at = np.minimum(np.searchsorted(layer.ints, wanted), len(layer) - 1)
                 here = np.flatnonzero(layer.ints[at] == wanted)
-                for place, string in zip(here.tolist(), layer.at(at[here]), strict=True):
-                    flat[place] = string
+                for position, string in zip(here.tolist(), layer.at(at[here]), strict=True):
+                    flat[position] = string
         return strings
 
     def add(self, strings: Sequence[str], ints: Ids) -> StringIds:

@@ -11,8 +11,8 @@ from logt._internal.arrays import unit_dtype
 from logt._internal.threads import Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Metric
 from logt.errors import DeviceMemoryError
+from logt.gpu.copies import Downloads
 from logt.gpu.device import Device
-from logt.gpu.downloads import Downloads
 from logt.gpu.host import Codes
 from logt.gpu.lists import rotation_of
 from logt.gpu.pursuit import DevicePursuit, nearest
@@ -175,7 +175,7 @@ class _Encoder:
         refinement_scale = np.empty(N if codec.refine else 0, np.float32)
         size = max(256, min(1 << 16, self.device.workspace // (2 * max(codec.units, 16 * codec.dim))))
         parts = split_range(N, size)
-        with Downloads(self.device) as downloads:
+        with Downloads(self.device.xp if self.device.cuda else None) as downloads:
             for number, part in enumerate(parts):
                 codes = self._encode(rows, part)
                 if codec.refine:

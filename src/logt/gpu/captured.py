@@ -1,7 +1,5 @@
 """Searches for few queries as a graph of CUDA: all steps are recorded once, and started together for each search."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -10,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from logt._internal.types import Floats, Ids
+from logt.gpu.copies import pinned
 from logt.gpu.host import MOST
 from logt.gpu.lists import DeviceLists
-from logt.gpu.pinned import pinned
 from logt.gpu.search import FEW, DeviceSearcher, Found, Plan
 from logt.lists.inverted_lists import ScanLimits
 from logt.lists.search import user_scores

@@ -1,7 +1,5 @@
 """The CUDA kernels, compiled by CuPy at their first use, and how they are called."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -186,7 +184,7 @@ class CudaKernels:
             *(queries.values, queries.step, queries.products),
             *(*(np.int64(stride // 4) for stride in queries.products.strides), queries.offset),
             *(np.int32(len(groups.tile)), groups.first_task, groups.tile, groups.tiles),
-            *(_pointer(groups.pair), _pointer(groups.pairs), groups.query, groups.place),
+            *(_pointer(groups.pair), _pointer(groups.pairs), groups.query, groups.start),
             *(np.int32(groups.task_tiles), out),
         )
         kernel = _kernel("scan", lists.unit.shape[1], lists.unit.dtype.itemsize, int(layout.planes.max()))
@@ -202,14 +200,14 @@ class CudaKernels:
             _kernel("hide")((-(-tiles // (8 * _HIDDEN)),), (256,), arguments)
         return bias, visible
 
-    def collect(self, lists: Any, queries: Any, reading: Any, at: Any, out: Any) -> tuple[Any, Any, Any]:
-        """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
+    def collect(self, lists: Any, queries: Any, scanned: Any, at: Any, out: Any) -> tuple[Any, Any, Any]:
+        """Return (estimates, scores with the refinement, ids) of what was written to `out` at some positions."""
         estimates, scores = cupy.empty(at.shape, cupy.float32), cupy.empty(at.shape, cupy.float32)
         ids = cupy.empty(at.shape, cupy.int64)
         stride = 0 if lists.refinement is None else lists.refinement.shape[1]
         arguments = (
-            *(at, np.int64(at.size), np.int32(at.shape[1]), out, reading.place, _pointer(reading.begin)),
-            *(_pointer(reading.lists), lists.tile, np.int64(lists.positions), _pointer(lists.refinement)),
+            *(at, np.int64(at.size), np.int32(at.shape[1]), out, scanned.start, _pointer(scanned.begin)),
+            *(_pointer(scanned.lists), lists.tile, np.int64(lists.positions), _pointer(lists.refinement)),
             *(_pointer(lists.refinement_scale), _pointer(lists.stretch), np.int64(stride)),
             *(queries.whole, np.int64(queries.whole.shape[1]), lists.ids, estimates, scores, ids),
         )
@@ -222,14 +220,14 @@ class CudaKernels:
     def spread(self, graph: Any, rows: Any, y: Any, how: Any, visible: Any) -> tuple[Any, Any, Any]:
         """Return what queries spread to: see host.py."""
         queries, (results, starts), total = len(rows), (rows.shape[1], y.shape[1]), len(graph.ids)
-        places = min(how.nodes, total)
-        most = max(places, min(starts, total))
+        nodes = min(how.nodes, total)
+        most = max(nodes, min(starts, total))
         entries = min(total, most * (1 + graph.neighbors))
         slots, padded = 2 << (entries - 1).bit_length(), 1 << (most - 1).bit_length()
         outside = padded if padded > _PLACES else 0
         each = slots * 12 + entries * 4 + most * (8 + 8 * graph.neighbors + 24) + 8 * outside
         blocks = min(queries, 2 * _processors(), max(1, int(_free_bytes() // (2 * each))))
-        out = cupy.empty((queries, results)), cupy.empty((queries, places), cupy.int64), cupy.empty((queries, places))
+        out = cupy.empty((queries, results)), cupy.empty((queries, nodes), cupy.int64), cupy.empty((queries, nodes))
         if not queries:
             return out
         scratch = (
@@ -241,11 +239,11 @@ class CudaKernels:
         lists = graph.low, graph.high, np.int32(graph.high.dtype.itemsize == 2), graph.level
         edges = graph.mutual, np.int64(graph.mutual.shape[1]), np.int32(graph.neighbors), graph.gain, graph.cube
         sizes = np.int64(queries), np.int32(results), np.int32(starts)
-        settings = np.float64(how.alpha), *map(np.int32, (min(how.hops, total), places, STEPS)), np.float64(PRECISION)
+        settings = np.float64(how.alpha), *map(np.int32, (min(how.hops, total), nodes, STEPS)), np.float64(PRECISION)
         arguments = (
             *(*lists, np.int64(graph.level.shape[1]), *edges, cupy.ascontiguousarray(rows)),
             *(cupy.ascontiguousarray(y), *sizes, _pointer(visible), *settings),
-            *(*map(np.int64, (most, padded, entries, slots)), *scratch, np.int32(places), *out),
+            *(*map(np.int64, (most, padded, entries, slots)), *scratch, np.int32(nodes), *out),
         )
         _kernel("spread")((blocks,), (_SPREADING,), arguments)
         return out

@@ -1,7 +1,5 @@
 """Devices, a name -> where arrays are, and what computes on them: CuPy and CUDA kernels, or NumPy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +12,8 @@ from logt._internal.extras import install_hint
 from logt._internal.memory import memory_bytes
 from logt._internal.types import Array
 from logt.errors import DeviceError, DeviceMemoryError, InvalidInputError, MissingExtraError
+from logt.gpu.copies import LARGE, Uploads
 from logt.gpu.host import HostKernels
-from logt.gpu.pinned import LARGE, Uploads
 
 _CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _RESERVE = 1 << 28  # bytes that are left to others

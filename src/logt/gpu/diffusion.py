@@ -1,9 +1,7 @@
 """Diffusion on a device, (graph, results of a search) -> ranking: as `graph.diffusion`, all queries at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,7 +30,7 @@ class DeviceGraph:
     background: float
 
     @classmethod
-    def copy(cls, device: Device, graph: StoredGraph, first: int) -> DeviceGraph:
+    def copy(cls, device: Device, graph: StoredGraph, first: int) -> Self:
         """Copy a graph. first: neighbors per vector that are used."""
         S = transition(graph, first)
         stored = graph.ids, graph.low, graph.high, graph.level
@@ -87,9 +85,9 @@ def _diffuse(
     outside = (rows[:, :starts] < 0) & (y > 0)
     inside = xp.where(outside, 0, y)
     gained, found, value = device.kernels.spread(graph, rows, inside, how, visible)
-    query, place = xp.nonzero(outside)
+    query, column = xp.nonzero(outside)
     for part in split_range(len(query), max(1, device.workspace // (64 * max(starts, 1)))):
-        mine, at = query[part], place[part]  # they gain as much as the linked result with the nearest score
+        mine, at = query[part], column[part]  # they gain as much as the linked result with the nearest score
         far = xp.where(inside[mine] > 0, abs(cosine[mine] - cosine[mine, at][:, None]), np.inf)
         near = far.argmin(axis=1)
         some = inside[mine, near]

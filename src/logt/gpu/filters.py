@@ -1,7 +1,5 @@
 """Filters on a device, (mask, ids or function) -> lists in which only what passes is found."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

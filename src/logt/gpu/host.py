@@ -1,7 +1,5 @@
 """Reference implementations of the CUDA kernels, in NumPy: those of the device "cpu", and of tests."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -196,8 +194,8 @@ class HostKernels:
             unit = np.flatnonzero(np.append(scores[q] >= limit[q], lists.rows[-1] > 0))
             tiles = lists.tiles[unit]
             tasks = -(-tiles // task_tiles)
-            place = before[1, q] + ROWS * (np.cumsum(tiles) - tiles)
-            for array, values in zip(out, (unit, lists.tile[unit], tiles, place), strict=True):
+            start = before[1, q] + ROWS * (np.cumsum(tiles) - tiles)
+            for array, values in zip(out, (unit, lists.tile[unit], tiles, start), strict=True):
                 array[a:b] = values
             first_task[a:b], query[a:b] = before[2, q] + np.cumsum(tasks) - tasks, q
         return (*out, first_task, query)
@@ -220,8 +218,8 @@ class HostKernels:
             if lists.stretch is not None:
                 scores *= lists.stretch[rows]
             scores += lists.bias[rows]
-            for place, row in zip(groups.place[pair : pair + pairs].tolist(), scores, strict=True):
-                out[place : place + len(row)] = row
+            for start, row in zip(groups.start[pair : pair + pairs].tolist(), scores, strict=True):
+                out[start : start + len(row)] = row
 
     def hide(self, lists: Any, number: Ids, passing: Mask) -> tuple[Floats, Ids]:
         """Return (biases by which only what passes is found, how many vectors of each list that are).
@@ -235,24 +233,24 @@ class HostKernels:
         visible = counts[(lists.tile + lists.tiles) * ROWS] - counts[lists.tile * ROWS]
         return np.where(seen, lists.bias, np.float32(-np.inf)), visible
 
-    def collect(self, lists: Any, queries: Any, reading: Any, at: Ids, out: Floats) -> tuple[Floats, Floats, Ids]:
-        """Return (estimates, scores with the refinement, ids) of what was written to `out` at some places."""
+    def collect(self, lists: Any, queries: Any, scanned: Any, at: Ids, out: Floats) -> tuple[Floats, Floats, Ids]:
+        """Return (estimates, scores with the refinement, ids) of what was written to `out` at some positions."""
         estimates = np.append(out, np.float32(-np.inf))[at]  # which is at -1
         known = estimates > -np.inf
-        if reading.lists is None:
+        if scanned.lists is None:
             position = at % lists.positions
-        elif not len(reading.lists):
+        elif not len(scanned.lists):
             position = at
         else:
-            pair = np.maximum(np.searchsorted(reading.place[: reading.begin[-1]], at, side="right") - 1, 0)
-            position = lists.tile[reading.lists[pair]] * ROWS + at - reading.place[pair]
+            pair = np.maximum(np.searchsorted(scanned.start[: scanned.begin[-1]], at, side="right") - 1, 0)
+            position = lists.tile[scanned.lists[pair]] * ROWS + at - scanned.start[pair]
         position = np.where(known, position, 0)
         scores = estimates.copy()
         if lists.refinement is not None:
             dim = queries.whole.shape[1]
-            for values, places, row, used in zip(queries.whole, position, scores, known, strict=True):
-                more = (lists.refinement[places, :dim] @ values) * lists.refinement_scale[places]
-                row[used] += (more if lists.stretch is None else more * lists.stretch[places])[used]
+            for values, mine, row, used in zip(queries.whole, position, scores, known, strict=True):
+                more = (lists.refinement[mine, :dim] @ values) * lists.refinement_scale[mine]
+                row[used] += (more if lists.stretch is None else more * lists.stretch[mine])[used]
         return estimates, scores, np.where(known, lists.ids[position], -1)
 
     # ------------------------------------------------------------------------------------------- diffusion.cu
@@ -275,8 +273,8 @@ class HostKernels:
             near, f = (np.empty(max(how.nodes, len(inside)), kind) for kind in (np.int64, np.float64))
             settings = how.alpha, how.hops, how.nodes, STEPS, PRECISION
             count = _kernels.spread(*edges, mine[inside], y[query, inside], seen, *settings, near, f)
-            _, result, place = np.intersect1d(mine, near[:count], return_indices=True)
-            gained[query, result], near[place] = f[place], -1
+            _, result, column = np.intersect1d(mine, near[:count], return_indices=True)
+            gained[query, result], near[column] = f[column], -1
             others = slice(len(inside), count)
             found[query, : count - len(inside)] = near[others]
             value[query, : count - len(inside)] = np.where(near[others] >= 0, f[others], 0)

@@ -21,6 +21,7 @@ from logt._internal.validation import (
     normalize_rows,
     row_norms,
 )
+from logt.engine.protocols import Searchable
 from logt.engine.rerank import as_diffusion
 from logt.engine.searching import check_range, expand_queries, search_range
 from logt.engine.snapshot import Snapshot
@@ -52,7 +53,7 @@ def _refused(name: str) -> Callable[..., Never]:
     return method
 
 
-class DeviceIndex:
+class DeviceIndex(Searchable):
     """A copy of one state of an index in the memory of a GPU, as `Index.to` and `logt.open(..., device=)` return it.
 
     It is searched as the index itself: ids and scores are the same, but for differences of rounding. Queries are
@@ -96,11 +97,6 @@ class DeviceIndex:
 
     def __len__(self) -> int:
         return len(self._copy.snapshot)
-
-    @property
-    def ntotal(self) -> int:
-        """The number of vectors, `len(index)`; the name is that of faiss."""
-        return len(self)
 
     def __contains__(self, id: object) -> bool:
         return id in self._copy.snapshot

@@ -38,7 +38,7 @@ class Layout:
         self.bits = per_dim[::8].astype(np.uint8)
         self.planes = self.bits.reshape(-1, 4).max(axis=1).astype(np.int64)
         self.first_plane = np.concatenate([[0], np.cumsum(self.planes)])
-        self.table = device.put(self._places())
+        self.table = device.put(self._byte_table())
         self.per_dim, self.coded = per_dim, bands.coded
         steps = np.zeros(self.blocks * 32, np.float32)
         steps[: bands.coded] = bands.steps
@@ -51,14 +51,14 @@ class Layout:
         """The bytes of the codes of one vector."""
         return int(self.first_plane[-1]) * 4
 
-    def _places(self) -> Ids:
+    def _byte_table(self) -> Ids:
         """Return the table: byte t of plane p of row g + 8·h is byte 2·(4·g + t)·planes + 2·p + h of its block."""
         planes = np.repeat(self.planes, self.planes)  # of the block of each plane
         starts = np.repeat(self.first_plane[:-1], self.planes)
         within = np.arange(len(planes)) - starts
         lane = 4 * (np.arange(ROWS) % 8)[:, None, None] + np.arange(4)  # (rows, 1, parts)
-        places: Ids = (starts * 4 * ROWS + 2 * within)[:, None] + 2 * planes[:, None] * lane
-        return (places + (np.arange(ROWS) // 8)[:, None, None]).reshape(ROWS, -1)
+        first: Ids = (starts * 4 * ROWS + 2 * within)[:, None] + 2 * planes[:, None] * lane
+        return (first + (np.arange(ROWS) // 8)[:, None, None]).reshape(ROWS, -1)
 
     def pack(self, fields: Any) -> Any:
         """Return the planes (rows, planes, 4) of integers (rows, coded)."""
@@ -185,35 +185,35 @@ class DeviceLists:
             variance=device.put(codec.bands.per_dim(np.square(codec.bands.deviation)).astype(np.float32)),
         )
         for number, segment in enumerate(segments):
-            lists._copy(segment, _places(listed[number], starts[number]))
+            lists._copy(segment, _positions(listed[number], starts[number]))
             lists.visible[:] += _visible_by_list(segment, codec.units)
         return lists
 
-    def _copy(self, segment: ListSegment, places: Ids) -> None:
-        """Copy one segment. places: of its positions here."""
+    def _copy(self, segment: ListSegment, positions: Ids) -> None:
+        """Copy one segment. positions: where its vectors are here."""
         put, bands, found = self.device.put, self.codec.bands, segment.live
         for part in self._blocks(len(segment)):
-            place, row = put(places[part]), segment.row[part]
+            position, row = put(positions[part]), segment.row[part]
             fields = bands.unpack(put(segment.sign_bits[part]), put(segment.low_bits[part]))
             codes = self.layout.pack(fields).reshape(len(row), -1)
-            self.codes[(place // ROWS)[:, None], self.layout.table[place % ROWS]] = codes
+            self.codes[(position // ROWS)[:, None], self.layout.table[position % ROWS]] = codes
             unit = segment.unit[:, part]
             if not segment.flat:
-                positions = np.arange(part.start, part.stop)
-                first = np.searchsorted(segment.starts, positions, side="right") - 1
+                stored = np.arange(part.start, part.stop)
+                first = np.searchsorted(segment.starts, stored, side="right") - 1
                 unit = np.concatenate([first[None].astype(unit.dtype), unit])
-            self.unit[place] = put(np.ascontiguousarray(unit.T))
-            self.weight[place] = put(np.ascontiguousarray(segment.weight[:, part].T))
-            self.scale[place], self.factor[place] = put(segment.scale[part]), put(segment.factor[part])
+            self.unit[position] = put(np.ascontiguousarray(unit.T))
+            self.weight[position] = put(np.ascontiguousarray(segment.weight[:, part].T))
+            self.scale[position], self.factor[position] = put(segment.scale[part]), put(segment.factor[part])
             bias = segment.bias[part] if len(segment.bias) else np.zeros(len(row), np.float32)
-            self.bias[place] = put(np.where(found[row], bias, np.float32(_NONE)))
-            self.ids[place] = put(segment.ids[row])
+            self.bias[position] = put(np.where(found[row], bias, np.float32(_NONE)))
+            self.ids[position] = put(segment.ids[row])
         if self.refinement is not None:
-            by_row = places[segment.position]
+            by_row = positions[segment.position]
             for part in self._blocks(len(segment)):
-                place = put(by_row[part])
-                self.refinement[place, : self.codec.dim] = put(segment.refinement[part])
-                self.refinement_scale[place] = put(segment.refinement_scale[part])
+                position = put(by_row[part])
+                self.refinement[position, : self.codec.dim] = put(segment.refinement[part])
+                self.refinement_scale[position] = put(segment.refinement_scale[part])
 
     def _blocks(self, count: int) -> list[slice]:
         """Return parts of so many rows whose codes are moved together: each byte has a place of 8 bytes meanwhile."""
@@ -248,9 +248,9 @@ class DeviceLists:
         total = -(-count // ROWS) * ROWS
         padded = xp.zeros(total, np.int64)
         padded[:count] = position
-        codes, place = xp.empty((total // ROWS, self.codes.shape[1]), np.uint8), xp.arange(total)
+        codes = xp.empty((total // ROWS, self.codes.shape[1]), np.uint8)
         for part in self._blocks(total):
-            at, planes = place[part], self._planes(padded[part])
+            at, planes = xp.arange(part.start, part.stop), self._planes(padded[part])
             codes[(at // ROWS)[:, None], self.layout.table[at % ROWS]] = planes.reshape(len(at), -1)
         bias, ids = self.bias[padded], self.ids[padded]
         bias[count:], ids[count:] = _NONE, -1
@@ -321,11 +321,11 @@ def _arrange(segments: Sequence[ListSegment], units: int) -> tuple[Array, Array,
     return listed, tile * ROWS + np.cumsum(listed, axis=0) - listed, tile, tiles
 
 
-def _places(sizes: Array, starts: Array) -> Ids:
-    """Return the places of the positions of a segment, whose lists have these sizes and start at these places."""
+def _positions(sizes: Array, starts: Array) -> Ids:
+    """Return where the vectors of a segment are, whose lists have these sizes and start at these positions."""
     before = np.cumsum(sizes) - sizes
-    places: Ids = np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
-    return places
+    positions: Ids = np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
+    return positions
 
 
 def _visible_by_list(segment: ListSegment, units: int) -> Array:

@@ -1,7 +1,5 @@
 """The nearest neighbors of every vector, on a device: each is searched for, together with those of its list."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Units and weights of vectors on a device, Z -> sparse codes: as `lists.pursuit`, for many vectors at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

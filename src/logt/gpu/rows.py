@@ -1,7 +1,5 @@
 """Vectors to add, wherever they are -> blocks of float32 on a device, checked as they are read."""
 
-from __future__ import annotations
-
 from copy import copy
 from typing import Any
 

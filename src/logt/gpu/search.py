@@ -65,7 +65,7 @@ class DeviceQueries:
 class Groups:
     """What a scan compares: group g has some tiles of vectors from tile[g] on, and some pairs from pair[g] on.
 
-    pair, pairs: None if each group has one. query, place: of each pair, its query and where the scores of the group's
+    pair, pairs: None if each group has one. query, start: of each pair, its query and where the scores of the group's
     vectors are written. first_task: the number of tasks before each group, and of all. task_tiles: tiles of a task.
     """
 
@@ -74,31 +74,31 @@ class Groups:
     pair: Any
     pairs: Any
     query: Any
-    place: Any
+    start: Any
     first_task: Any
     task_tiles: int
 
     @classmethod
-    def create(cls, xp: Any, tile: Any, tiles: Any, pair: Any, pairs: Any, query: Any, place: Any) -> Groups:
+    def create(cls, xp: Any, tile: Any, tiles: Any, pair: Any, pairs: Any, query: Any, start: Any) -> Groups:
         """Return groups with the tasks that follow from their sizes."""
         tasks = -(-tiles // _TILES) * -(-pairs // _QUERIES)
         first_task = xp.zeros(len(tile) + 1, np.int64)
         first_task[1:] = xp.cumsum(tasks)
-        return cls(tile, tiles, pair, pairs, query, place, first_task, _TILES)
+        return cls(tile, tiles, pair, pairs, query, start, first_task, _TILES)
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ScannedLists:
     """What some queries read.
 
-    begin: where the lists of each query start, and all end. lists, place: each, and where its scores start; all are
+    begin: where the lists of each query start, and all end. lists, start: each, and where its scores start; all are
     None if all vectors are read. first, last: where the scores of each query start, and end. total: of all scores, at
     most. longest: of those of a query, about, at most, if it is known.
     """
 
     begin: Any
     lists: Any
-    place: Any
+    start: Any
     first: Any
     last: Any
     total: int
@@ -288,14 +288,14 @@ class DeviceSearcher:
             block = blocks.pop()
             queries = self._queries(lists, Q[block], ranked=not plan.everything)
             count = block.stop - block.start
-            reading = self._read(lists, queries, plan, capacity, floats if count > 1 else None)
-            if reading is None:  # they read more than on average
+            scanned = self._read(lists, queries, plan, capacity, floats if count > 1 else None)
+            if scanned is None:  # they read more than on average
                 middle = block.start + count // 2
                 blocks += [slice(middle, block.stop), slice(block.start, middle)]
                 continue
-            columns.append(self._scored(lists, queries, reading, plan.wanted))
+            columns.append(self._scored(lists, queries, scanned, plan.wanted))
             wrong.append(queries.wrong)
-            read += reading.total
+            read += scanned.total
         if len(columns) == 1:
             return _Candidates(columns[0], wrong[0], read)
         joined = tuple(xp.concatenate(parts) for parts in zip(*columns, strict=True))
@@ -319,7 +319,7 @@ class DeviceSearcher:
 
     def _read(
         self, lists: DeviceLists, queries: DeviceQueries, plan: Plan, capacity: int | None, most: int | None
-    ) -> Reading | None:
+    ) -> ScannedLists | None:
         """Return what queries read; None if there are more than `most` scores. capacity: as of `find`."""
         count, kernels = len(queries), self.device.kernels
         if plan.everything:
@@ -336,38 +336,40 @@ class DeviceSearcher:
             pairs = count * min(len(lists.rows), _PAIRS * (plan.lists + 1))
             total = min(count * lists.positions, capacity)
             before = kernels.sum_totals(totals, queries.wrong, pairs, total)
-        unit, tile, tiles, place, first_task, query = kernels.plan(lists, queries, limit, before, task_tiles, pairs)
+        unit, tile, tiles, start, first_task, query = kernels.plan(lists, queries, limit, before, task_tiles, pairs)
         if few:
-            groups = Groups(tile, tiles, None, None, query, place, first_task, task_tiles)
+            groups = Groups(tile, tiles, None, None, query, start, first_task, task_tiles)
         else:
-            groups = self._by_list(lists, unit, query, place)
+            groups = self._by_list(lists, unit, query, start)
         longest = plan.longest if few else None
-        return Reading(before[0], unit, place, before[1, :-1], before[1, 1:], total, longest, groups)
+        return ScannedLists(before[0], unit, start, before[1, :-1], before[1, 1:], total, longest, groups)
 
-    def _everything(self, lists: DeviceLists, count: int) -> Reading:
+    def _everything(self, lists: DeviceLists, count: int) -> ScannedLists:
         """Return what queries read that are compared with all vectors: one group."""
         xp = self.device.xp
-        one, place = xp.ones(1, np.int64), xp.arange(count + 1, dtype=np.int64) * lists.positions
+        one, start = xp.ones(1, np.int64), xp.arange(count + 1, dtype=np.int64) * lists.positions
         tiles, query = one * (lists.positions // ROWS), xp.arange(count, dtype=np.int32)
-        groups = Groups.create(xp, one * 0, tiles, one * 0, one * count, query, place)
+        groups = Groups.create(xp, one * 0, tiles, one * 0, one * count, query, start)
         longest = lists.positions if count <= FEW else None
-        return Reading(None, None, None, place[:-1], place[1:], count * lists.positions, longest, groups)
+        return ScannedLists(None, None, None, start[:-1], start[1:], count * lists.positions, longest, groups)
 
-    def _by_list(self, lists: DeviceLists, unit: Any, query: Any, place: Any) -> Groups:
+    def _by_list(self, lists: DeviceLists, unit: Any, query: Any, start: Any) -> Groups:
         """Return a group for each list, with the queries that read it."""
         xp = self.device.xp
         order = xp.argsort(unit)
         first = xp.searchsorted(unit[order], xp.arange(len(lists.rows) + 1))
         counts = first[1:] - first[:-1]
-        return Groups.create(xp, lists.tile, lists.tiles, first[:-1], counts, query[order], place[order])
+        return Groups.create(xp, lists.tile, lists.tiles, first[:-1], counts, query[order], start[order])
 
-    def _scored(self, lists: DeviceLists, queries: DeviceQueries, reading: Reading, wanted: int) -> tuple[Any, ...]:
+    def _scored(
+        self, lists: DeviceLists, queries: DeviceQueries, scanned: ScannedLists, wanted: int
+    ) -> tuple[Any, ...]:
         """Return (estimates by code, scores, ids) of the `wanted` best of what queries read, by code."""
         xp, kernels = self.device.xp, self.device.kernels
-        out = xp.empty(reading.total, np.float32)
-        kernels.scan(lists, queries, reading.groups, out)
-        at = kernels.best(out, reading.first, reading.last, min(wanted, lists.positions), longest=reading.longest)
-        columns: tuple[Any, ...] = kernels.collect(lists, queries, reading, at, out)
+        out = xp.empty(scanned.total, np.float32)
+        kernels.scan(lists, queries, scanned.groups, out)
+        at = kernels.best(out, scanned.first, scanned.last, min(wanted, lists.positions), longest=scanned.longest)
+        columns: tuple[Any, ...] = kernels.collect(lists, queries, scanned, at, out)
         return columns
 
     def all_scores(self, q: Any, parts: Sequence[DeviceLists] | None = None) -> Iterator[tuple[Floats, Ids]]:

@@ -7,11 +7,9 @@ neighbors, until that finds few (nearest neighbor descent: Dong, Moses and Li, E
 construction for generic similarity measures, 2011).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +85,7 @@ class _Vectors:
     starts: Ids
 
     @classmethod
-    def decode(cls, segments: Sequence[Segment], dim: int, workers: Workers) -> _Vectors:
+    def decode(cls, segments: Sequence[Segment], dim: int, workers: Workers) -> Self:
         count = sum(segment.count for segment in segments)
         ids, codes, scale = np.empty(count, np.int64), np.empty((count, dim), np.int8), np.empty(count, np.float32)
         sizes, first = [np.zeros(1, np.int64)], 0
@@ -95,10 +93,10 @@ class _Vectors:
             live = [segment.list_order() for segment in together]
             lists = np.stack([counts for _, counts in live])  # (segments, lists)
             ends = np.cumsum(lists.T).reshape(lists.shape[::-1]).T  # of the vectors of a segment in a list
-            for segment, (rows, counts), places in zip(together, live, first + ends - lists, strict=True):
-                place = np.repeat(places - (np.cumsum(counts) - counts), counts) + np.arange(len(rows))
-                ids[place] = segment.ids[rows]
-                _decode(segment, rows, place, codes, scale, workers)
+            for segment, (rows, counts), begin in zip(together, live, first + ends - lists, strict=True):
+                position = np.repeat(begin - (np.cumsum(counts) - counts), counts) + np.arange(len(rows))
+                ids[position] = segment.ids[rows]
+                _decode(segment, rows, position, codes, scale, workers)
             mine = slice(first, first + int(lists.sum()))
             if lists.shape[1] == 1 and count > EXHAUSTIVE and lists.sum() > _ROWS:
                 order, lists = _cluster(codes[mine], scale[mine], workers)
@@ -207,11 +205,11 @@ def _with_same_lists(segments: Sequence[Segment]) -> list[list[Segment]]:
     return list(groups.values())
 
 
-def _decode(segment: Segment, rows: Ids, place: Ids, codes: Bytes, scale: Floats, workers: Workers) -> None:
+def _decode(segment: Segment, rows: Ids, position: Ids, codes: Bytes, scale: Floats, workers: Workers) -> None:
     def fill(part: slice) -> None:
         X = segment.reconstruct(rows[part])
         unit = normalize_rows(X, row_norms(X))
-        codes[place[part]], scale[place[part]] = to_int8(unit)
+        codes[position[part]], scale[position[part]] = to_int8(unit)
 
     workers.map(fill, split_range(len(rows), _ROWS), "decoding")
 

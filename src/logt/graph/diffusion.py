@@ -5,8 +5,6 @@ the weights of the edges, normalized by degree. What counts as similar comes fro
 the last stored neighbor of a vector typically has, and only the part of a similarity above it is used.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -213,19 +213,19 @@ class StoredGraph(RemovableRows):
         """Return (neighbors, levels) of some rows with more edges, whose levels are given; 0 for none."""
         known = self._rows(rows)
         at, column = np.nonzero((known >= 0) & self.live[known])
-        place = np.concatenate([at, np.searchsorted(rows, row)])
+        position = np.concatenate([at, np.searchsorted(rows, row)])
         other = np.concatenate([known[at, column], other]).astype(np.int64)
         far = _LEVELS - np.concatenate([self.level[rows[at], column], level]).astype(np.int64)
-        pairs = np.sort(place << 40 | other << 8 | far)  # one number each: sorted in a tenth of the time
+        pairs = np.sort(position << 40 | other << 8 | far)  # one number each: sorted in a tenth of the time
         pairs = pairs[np.append(True, pairs[1:] >> 8 != pairs[:-1] >> 8)]  # each pair once, as near as it was found
-        place, other, far = pairs >> 40, pairs >> 8 & 0xFFFFFFFF, pairs & 0xFF
-        pairs = np.sort(place << 40 | far << 32 | other)
-        place, other, far = pairs >> 40, pairs & 0xFFFFFFFF, pairs >> 32 & 0xFF
-        rank = np.arange(len(place)) - np.searchsorted(place, np.arange(len(rows)))[place]
+        position, other, far = pairs >> 40, pairs >> 8 & 0xFFFFFFFF, pairs & 0xFF
+        pairs = np.sort(position << 40 | far << 32 | other)
+        position, other, far = pairs >> 40, pairs & 0xFFFFFFFF, pairs >> 32 & 0xFF
+        rank = np.arange(len(position)) - np.searchsorted(position, np.arange(len(rows)))[position]
         best = rank < self.k
-        place, rank = place[best], rank[best]
+        position, rank = position[best], rank[best]
         lists, levels = np.zeros((len(rows), self.k), np.int64), np.zeros((len(rows), self.k), np.uint8)
-        lists[place, rank], levels[place, rank] = other[best], _LEVELS - far[best]
+        lists[position, rank], levels[position, rank] = other[best], _LEVELS - far[best]
         return lists, levels
 
     # ------------------------------------------------------------------------------------------------- storage

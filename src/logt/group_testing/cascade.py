@@ -43,11 +43,11 @@ class Prefix:
     @classmethod
     def of(cls, codes: Codes, p: float) -> Prefix:
         """Return U⁰ of some codes for the fraction p of the energy; it is kept with the codes."""
-        known = codes.prefixes.get(p)
+        known = codes.cascade_cache.get(p)
         if known is None:
-            if len(codes.prefixes) >= _KEPT:
-                codes.prefixes.clear()
-            known = codes.prefixes[p] = cls.from_lengths(codes, prefix_lengths(codes, p))
+            if len(codes.cascade_cache) >= _KEPT:
+                codes.cascade_cache.clear()
+            known = codes.cascade_cache[p] = cls.from_lengths(codes, prefix_lengths(codes, p))
         return known
 
     @classmethod

@@ -40,7 +40,7 @@ class Codes:
         return len(self.scale)
 
     @cached_property
-    def prefixes(self) -> dict[float, Any]:
+    def cascade_cache(self) -> dict[float, Any]:
         """The prefixes U⁰ that searches have used, by the fraction of the energy (cascade.py)."""
         return {}
 

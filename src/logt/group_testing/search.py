@@ -218,14 +218,14 @@ def _estimate(view: MaskedSegment, C: Floats, prefix: Prefix, number: int, R: in
 
 def _rerank(best: ScoredRows, R: int, kept: int, measured: Sequence[Measured]) -> ScoredRows:
     """Re-rank the first R by ŝ⁰ + c·u¹; the others stay below them, by ŝ⁰ (section 3.2). Return the first `kept`."""
-    head, tail = best.columns(slice(0, R)), best.columns(slice(R, kept))
+    first, rest = best.columns(slice(0, R)), best.columns(slice(R, kept))
     for number, (view, C, prefix) in enumerate(measured):
-        rows = head.row if len(measured) == 1 else np.where(head.segment == number, head.row, np.int32(-1))
+        rows = first.row if len(measured) == 1 else np.where(first.segment == number, first.row, np.int32(-1))
         codes = view.segment.codes
         U = (codes.unit, codes.weight, view.segment.code_scale, prefix.lengths)
-        _kernels.refine(*U, C, rows, head.scores)
-    head = head.best(kept)
-    return _concatenate([head, tail]) if tail.ids.shape[1] else head
+        _kernels.refine(*U, C, rows, first.scores)
+    first = first.best(kept)
+    return _concatenate([first, rest]) if rest.ids.shape[1] else first
 
 
 def _concatenate(lists: Sequence[ScoredRows]) -> ScoredRows:

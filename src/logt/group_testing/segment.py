@@ -91,7 +91,7 @@ class CodedSegment(Segment):
         norms = 0 if self.norms is None else self.norms.nbytes + sum(c.nbytes for c in cached if c is not None)
         return {
             "decoder": self.codes.nbytes,
-            "prefixes": sum(prefix.nbytes for prefix in list(self.codes.prefixes.values())),
+            "prefixes": sum(prefix.nbytes for prefix in list(self.codes.cascade_cache.values())),
             "units": 0 if self.units is None else self.units.assignment.nbytes,
             "ids": self.ids.nbytes,
             "norms": norms,

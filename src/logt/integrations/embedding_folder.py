@@ -1,7 +1,5 @@
 """Named embeddings in a folder: an `Index` that is locked only while it changes, searched by distance."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -138,14 +136,14 @@ class EmbeddingFolder:
         Neighbors are read only of those that are kept, so a large distance takes few searches.
         """
         names = self.names_among(among)
-        place = {name: at for at, name in enumerate(names)}
+        position = {name: at for at, name in enumerate(names)}
         kept = np.ones(len(names), bool)
         start, size = 0, 1
         while len(block := start + np.flatnonzero(kept[start:])[:size]):
             vectors = self.vectors([names[at] for at in block])
             for at, near in zip(block, self.within(vectors, distance, among=among), strict=True):
                 if kept[at]:
-                    others = np.array([place[name] for name in near.names], np.int64)
+                    others = np.array([position[name] for name in near.names], np.int64)
                     kept[others[others > at]] = False
             start, size = int(block[-1]) + 1, min(2 * size, _BLOCK)
         return [name for name, keep in zip(names, kept, strict=True) if keep]

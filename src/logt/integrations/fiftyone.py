@@ -228,15 +228,15 @@ class LogtSimilarityIndex(SimilarityIndex, DuplicatesMixin):  # type: ignore[mis
     ) -> Any:
         """Return what a search finds with a query, or the mean of its vectors, as lists of sample ids and label ids.
 
-        Without a query, return the k first neighbors of each point of the view, as their places there.
+        Without a query, return the k first neighbors of each point of the view, as their positions there.
         """
         self._apply_view_if_necessary()
         if query is None:
-            place = {name: at for at, name in enumerate(self._embeddings.names_among(self._current_inds))}
+            position = {name: at for at, name in enumerate(self._embeddings.names_among(self._current_inds))}
             every = self._embeddings.others(search, among=self._current_inds)
-            both = [(np.array([place[n] for n in near.names[:k]], np.int64), near.distances[:k]) for near in every]
-            places = [places for places, _ in both]
-            return (places, [distances for _, distances in both]) if return_dists else places
+            both = [(np.array([position[n] for n in near.names[:k]], np.int64), near.distances[:k]) for near in every]
+            positions = [positions for positions, _ in both]
+            return (positions, [distances for _, distances in both]) if return_dists else positions
         vectors, single = self._query_vectors(query)
         if mean:
             vectors, single = vectors.mean(axis=0, keepdims=True), True

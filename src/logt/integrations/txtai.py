@@ -1,7 +1,5 @@
 """A backend for txtai: `Embeddings(backend="logt.integrations.txtai.Logt", ...)`."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

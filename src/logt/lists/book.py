@@ -1,7 +1,5 @@
 """The book, memory vectors <-> 4 bits per coordinate: in steps of the deviation of a band, and a scale per row."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -109,13 +109,13 @@ def best_margins(gaps: ListGaps, own: Array) -> Floats:
         value = np.minimum(value, others.recall(margin, below))
     value = value + _WIDER * np.add.outer(np.arange(_STEPS), np.arange(_STEPS)) / (2 * _STEPS)
     out, at = np.empty((2, MARGINS), np.float32), (0, 0)
-    for place, most in enumerate(units ** np.linspace(0, 1, MARGINS)):
+    for column, most in enumerate(units ** np.linspace(0, 1, MARGINS)):
         allowed = lists <= 1.02 * most
         allowed[: at[0]], allowed[:, : at[1]] = False, False  # more effort reads what less does
         if allowed.any():
             best = np.argmax(np.where(allowed, value, -np.inf))
             at = int(best // _STEPS), int(best % _STEPS)
-        out[:, place] = margin[at[0]], below[at[1]]
+        out[:, column] = margin[at[0]], below[at[1]]
     return out
 
 

@@ -1,7 +1,5 @@
 """What was measured of searches with a codec: with vectors of the collection, and with kinds of queries by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

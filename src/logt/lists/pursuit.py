@@ -1,7 +1,5 @@
 """The sparse codes of vectors, Z -> (units, weights): the nearest memory vector, then orthogonal matching pursuit."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,10 +43,20 @@ class NearestPursuit:
         every = np.arange(support.shape[1], dtype=np.int32)[None]
         for i, mine in enumerate(support):
             one = slice(i, i + 1)
-            place = np.flatnonzero(mine == first[i])[:1].astype(np.int32)
+            position = np.flatnonzero(mine == first[i])[:1].astype(np.int32)
             gram, rescale = self._gram_of(mine), self._rescale[mine]
             _kernels.omp_path(
-                *(gram, found.product[one], every, found.counts[one], place, rescale, lengths, unit[one], weight[one])
+                *(
+                    gram,
+                    found.product[one],
+                    every,
+                    found.counts[one],
+                    position,
+                    rescale,
+                    lengths,
+                    unit[one],
+                    weight[one],
+                )
             )
             unit[i] = mine[unit[i]]
         return unit.astype(np.int64), weight

@@ -4,8 +4,6 @@ Next to the lists of a region, a worker reads the nearest of the others, so that
 have their neighbors on both sides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,11 +6,10 @@ reduces the total error most, 0 to 8 per dimension, so that descriptors with an 
 with the same number of bits everywhere. With an even spectrum, there is one band.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from heapq import heapify, heappop, heappush
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,7 @@ class Bands:
     deviation: Floats
 
     @classmethod
-    def allocate(cls, variance: Array, bits: int, count: int) -> Bands:
+    def allocate(cls, variance: Array, bits: int, count: int) -> Self:
         """Divide the dimensions by the variances of residuals, which were computed from `count` vectors."""
         dim = len(variance)
         even = np.full(dim, max(float(variance.mean()), np.finfo(float).tiny))

@@ -1,7 +1,5 @@
 """Search in inverted lists, (segments, Q) -> ranking: one compiled call per block of queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

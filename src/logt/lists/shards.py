@@ -93,6 +93,6 @@ def balance(sizes: Sequence[int], count: int) -> list[list[int]]:
 
 
 def _first(values: Floats, ids: Ids, count: int) -> Ids:
-    """Return the places of the `count` largest values of each row, equal ones by id."""
+    """Return the columns of the `count` largest values of each row, equal ones by id."""
     order: Ids = np.lexsort((ids, -values), axis=1)
     return order[:, :count]

@@ -3,8 +3,6 @@
 A group is to its units what a unit is to its vectors: it has a memory vector, which is their mean.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from logt._internal.kmeans import kmeans

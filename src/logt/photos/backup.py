@@ -1,7 +1,5 @@
 """Copies of an index of photos: of one state, even if it is updated meanwhile, and checked after they are written."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 from pathlib import Path

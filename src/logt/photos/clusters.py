@@ -1,7 +1,5 @@
 """Clusters, a neighbor graph -> groups of similar photos, with a representative each, and unusual photos."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Content: files with a new name or time -> the photos of the catalog that have the same bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

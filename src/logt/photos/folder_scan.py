@@ -1,7 +1,5 @@
 """Folder scan: a folder -> the files in it that may be photos, the entries that were skipped, and what is new."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Sequence

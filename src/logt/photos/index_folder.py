@@ -1,7 +1,5 @@
 """The files of an index of photos: its lock, its whitening and its vectors. docs/how-to/photos.md lists them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator
@@ -78,7 +76,7 @@ class IndexFolder:
         """Return whether the index was created."""
         return (self.path / MANIFEST_FILE).exists()
 
-    def parts(self) -> list[IndexFolder]:
+    def parts(self) -> "list[IndexFolder]":
         """Return the further indexes of the same photos."""
         found = (IndexFolder(self.path / name) for name in (REGIONS, TEXT))
         return [part for part in found if part.has_manifest()]

@@ -1,7 +1,5 @@
 """Photo vectors: descriptors in the catalog -> the vectors of the index, with one whitening."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace

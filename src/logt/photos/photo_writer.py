@@ -5,8 +5,6 @@ only what is new. It leaves the same files, and `update` repairs them if it is i
 to the indexes inside the index, those of regions and for texts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager

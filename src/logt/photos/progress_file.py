@@ -1,7 +1,5 @@
 """The progress of a run, in a small file of the index, so that a server can show it while the run goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -3,8 +3,6 @@
 The vector of the whole photo has the name of the photo as its id. The item of all of them is that name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

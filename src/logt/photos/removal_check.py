@@ -3,8 +3,6 @@
 An unmounted disk is an empty folder; without this check, all its photos would leave the index without a word.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
@@ -48,8 +46,8 @@ def check_removals(lost: Sequence[str], found: Iterable[str], total: int, folder
         path, count = min(empty, key=lambda pair: len(pair[0]))
         what = f"{path} contains no photos, but its index has {count:,}: is the disk mounted?"
     elif len(lost) > max(FEW, MAX_SHARE * total):
-        places = ", ".join(map(str, folders))
-        what = f"{len(lost):,} of the {total:,} photos of the index are no longer in {places}: is a disk missing?"
+        where = ", ".join(map(str, folders))
+        what = f"{len(lost):,} of the {total:,} photos of the index are no longer in {where}: is a disk missing?"
     else:
         return
     raise InvalidInputError(

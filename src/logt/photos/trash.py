@@ -1,7 +1,5 @@
 """Trash: photos of a folder -> its subfolder .trash, and back. No file is deleted or replaced."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Measurement, trials -> points: accuracy, cost and time of each trial, with one build per system."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The data of its curves are not published. The values here are from the text, fro
 figure. Labels are printed just below their points, so they may be a few tenths too low.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 OXFORD = 81.3

@@ -1,7 +1,5 @@
 """Figures: one style for all, with color-blind-safe colors and a marker per system."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

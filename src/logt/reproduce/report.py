@@ -1,7 +1,5 @@
 """The report: results of experiments -> Markdown."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """A run of experiments: measure points, keep them on disk, and write CSV files, figures and a report."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Sparse decoders that differ only in L come from one run of matching pursuit, and
 and differ only in how Y is stored.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

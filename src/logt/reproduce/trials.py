@@ -1,7 +1,5 @@
 """A trial, one point of a figure or one row of a table, and the values measured for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,7 +31,7 @@ class Trial:
     depth: int | None = None
     timed: bool = False
 
-    def repeat(self, seeds: int) -> list[Trial]:
+    def repeat(self, seeds: int) -> "list[Trial]":
         return [replace(self, seed=seed) for seed in range(seeds)]
 
     @property

@@ -1,7 +1,5 @@
 """Access checks of a request: host, origin and token."""
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import math

@@ -1,7 +1,5 @@
 """The JSON API, under /api/v1: search by vector and id, changes, state of the server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict

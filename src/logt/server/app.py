@@ -1,7 +1,5 @@
 """The ASGI application: the API and the web page of one service, inside the middleware."""
 
-from __future__ import annotations
-
 import asyncio
 import mimetypes
 from collections.abc import AsyncIterator
@@ -25,6 +23,7 @@ from logt.server.changes import ChangeRunningError
 from logt.server.collection import BaseCollection
 from logt.server.errors import LIBRARY_ERROR_TYPES, HTTPError, to_http_error, without_paths
 from logt.server.middleware import ServerMiddleware
+from logt.server.photo_search import PhotoSearch
 from logt.server.service import Service
 from logt.server.settings import Settings
 from logt.server.watching import follow_folders
@@ -59,7 +58,7 @@ def create_app(collection: BaseCollection, settings: Settings | None = None) -> 
         default_response_class=api.ASCIIJSONResponse,
         lifespan=lifespan,
     )
-    app.state.service = service
+    app.state.service, app.state.searches = service, PhotoSearch(service)
     app.include_router(folder_api.router)  # the routes of all modules of the API
     app.include_router(web.router)
     app.include_router(overview_pages.router)

@@ -1,7 +1,5 @@
 """Values that take long to compute, once per state of a collection of photos, in a thread, with progress."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

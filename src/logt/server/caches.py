@@ -1,7 +1,5 @@
 """A cache of values by key, limited by their size in bytes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The queue of changes: those that wait are applied together and saved once, before their responses are sent."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import secrets

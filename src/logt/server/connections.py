@@ -4,8 +4,6 @@ uvicorn alone counts connections that never send a request, and keeps them witho
 them would stop the service.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from typing import cast
@@ -105,7 +103,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _make_room(self, connections: Iterable[_LimitedProtocol], most: int) -> None:
+    def _make_room(self, connections: "Iterable[_LimitedProtocol]", most: int) -> None:
         """Close a connection if there are more than `most`; this one if the server works on all others."""
         opened = [other for other in connections if not other.transport.is_closing()]
         if len(opened) <= most:

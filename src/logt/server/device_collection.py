@@ -1,7 +1,5 @@
 """A served index of vectors on a GPU: for reading; it follows what other processes save."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Groups of duplicates on the page: in tiers, the photo to keep first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from logt.graph.neighbor_graph import NeighborGraph

@@ -1,7 +1,5 @@
 """Errors of the HTTP API: a status and the body {"error": {"code", "message"}}."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Photos as a zip file, written while it is sent."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
@@ -64,7 +62,7 @@ def _clean(photo_id: str) -> str:
     return "/".join(parts).encode("utf-8", "replace").decode() or "photo"
 
 
-def _copy(source: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, out: _Buffer) -> Iterator[bytes]:
+def _copy(source: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, out: "_Buffer") -> Iterator[bytes]:
     with archive.open(info, "w", force_zip64=True) as target:
         while chunk := source.read(_CHUNK):
             target.write(chunk)

@@ -1,7 +1,5 @@
 """The part of the JSON API for the folder of the photos: updates of the index, duplicates, the trash."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import Request

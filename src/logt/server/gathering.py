@@ -1,7 +1,5 @@
 """Searches that arrive at the same time as one: a device compares many queries in about the time of one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

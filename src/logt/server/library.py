@@ -1,7 +1,5 @@
 """The photos of an index: in order, by date or folder, filtered by name, folder and date; where matches end."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

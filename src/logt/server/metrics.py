@@ -1,7 +1,5 @@
 """Metrics of the server, in the Prometheus text format."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """ASGI middleware around the application: access checks, request limits, security headers, metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable
@@ -57,7 +55,7 @@ class ServerMiddleware:
             status = sender.status or _CLIENT_CLOSED_REQUEST
             self._metrics.observe_request(method, route, status, time.perf_counter() - start)
 
-    async def _forward(self, scope: Scope, receive: Receive, sender: _ResponseSender) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, sender: "_ResponseSender") -> None:
         headers, limits = Headers(scope=scope), self._settings.limits
         check_host(headers, self._settings.hosts)
         check_origin(scope, headers)

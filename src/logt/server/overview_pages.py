@@ -1,7 +1,5 @@
 """The pages of a whole collection: groups of similar photos, unusual photos, and the map."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np
@@ -60,7 +58,7 @@ async def map_page(service: ServiceDependency) -> Response:
 
 @router.get("/map/data")
 async def map_data(service: ServiceDependency) -> Response:
-    """Return ids, places and groups of the photos on the map."""
+    """Return ids, positions and groups of the photos on the map."""
     return await service.search_pool.run(lambda: ASCIIJSONResponse(_describe_map(service)))
 
 
@@ -80,11 +78,11 @@ def _describe_map(service: Service) -> dict[str, Any]:
         raise HTTPError(409, "no_map", "the map is not ready yet")
     (drawn, clusters), library = value, service.photo_collection.state.library
     rows = [row for row, name in enumerate(drawn.ids.tolist()) if library.find(name)]
-    places = np.rint((drawn.places[rows] + 1) * (SCALE / 2)).clip(0, SCALE).astype(int)
+    positions = np.rint((drawn.positions[rows] + 1) * (SCALE / 2)).clip(0, SCALE).astype(int)
     return {
         "ids": drawn.ids[rows].tolist(),
-        "x": places[:, 0].tolist(),
-        "y": places[:, 1].tolist(),
+        "x": positions[:, 0].tolist(),
+        "y": positions[:, 1].tolist(),
         "group": clusters.labels[rows].tolist(),
         "representatives": clusters.ids[clusters.representatives].tolist(),
     }

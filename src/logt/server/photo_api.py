@@ -1,7 +1,5 @@
 """The part of the JSON API for photos: search by photo, region and text, lists, near-duplicates, files, uploads."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -34,7 +32,7 @@ from logt.server.errors import HTTPError
 from logt.server.export import MAX_PHOTOS, stream_zip
 from logt.server.library import Order, PhotoFilter
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import Examples, PhotoQuery
+from logt.server.photo_search import Examples, PhotoQuery, PhotoSearch
 from logt.server.settings import SIZES
 
 MAX_LISTED = 1000
@@ -64,10 +62,18 @@ def _binary(media_type: str) -> dict[str, Any]:
     return {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}, "description": "A file."}
 
 
+def get_searches(request: Request) -> PhotoSearch:
+    """Return the searches of the app for photos."""
+    searches: PhotoSearch = request.app.state.searches
+    return searches
+
+
+SearchesDependency = Annotated[PhotoSearch, Depends(get_searches)]
+
+
 async def _search(request: Request, what: Examples, query: PhotoQuery) -> Response:
-    service = get_service(request)
-    found = await service.searches.search(what, query)
-    return await search_response(service, [found.hits], found.describe_ms + found.search_ms)
+    found = await get_searches(request).search(what, query)
+    return await search_response(get_service(request), [found.hits], found.describe_ms + found.search_ms)
 
 
 @search_route("/search/photo")

@@ -1,14 +1,12 @@
 """Searches for photos: by an image, by a photo of the index or a region of one, by text, together with a filter."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
@@ -24,10 +22,8 @@ from logt.server.collection import Hit, Rerank
 from logt.server.errors import HTTPError
 from logt.server.library import PhotoFilter
 from logt.server.metrics import milliseconds_since
+from logt.server.service import Service
 from logt.server.settings import SIZES
-
-if TYPE_CHECKING:
-    from logt.server.service import Service
 
 T = TypeVar("T")
 _AWAY = 0.5  # the weight of photos that results are unlike

@@ -1,7 +1,5 @@
 """Templates of the web page, and what they show of a photo and of a search."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Request and response bodies of the API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The operations that the API and the web page share: search, previews and changes, within the limits."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time
@@ -22,7 +20,6 @@ from logt.server.collection import BaseCollection, Change, Hit, Id, Rerank, Sear
 from logt.server.errors import HTTPError, photo_file_missing
 from logt.server.metrics import ServerMetrics, milliseconds_since
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import PhotoSearch
 from logt.server.settings import SIZES, Settings
 from logt.server.shard_collection import ShardCollection
 from logt.server.thread_pool import BoundedThreadPool, ImagePool
@@ -58,7 +55,6 @@ class Service:
         uploads = replace(photos, pixels=limits.pixels, decoded_bytes=limits.decoded_bytes)
         self.upload_decoder = ImageDecoder(uploads, processes)
         self._thumbnails = SizedCache[bytes](limits.cache_bytes)
-        self.searches = PhotoSearch(self)
         self._overview = Overview(collection) if isinstance(collection, PhotoCollection) else None
         self._add_gauges()
 

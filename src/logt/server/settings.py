@@ -1,7 +1,5 @@
 """Settings of a server and limits of a request."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass, field, fields
 
@@ -52,7 +50,7 @@ class Limits:
     def __post_init__(self) -> None:
         for given in fields(self):
             value = getattr(self, given.name)
-            if given.type != "float":
+            if given.type is not float:
                 check_int(given.name, value)
             elif not 0 < value < float("inf"):
                 raise InvalidInputError(f"{given.name} must be finite and greater than 0, got {value!r}")

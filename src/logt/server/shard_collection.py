@@ -1,7 +1,5 @@
 """An index in shards as a server works on it: searches go to a Ray cluster; changes are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Thread pools with a bounded queue, one per kind of work, so that no kind of work blocks another."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

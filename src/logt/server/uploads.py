@@ -1,7 +1,5 @@
 """The photos that clients uploaded: their files, and a record of them, so that no other file is ever deleted."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Sequence

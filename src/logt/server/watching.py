@@ -1,7 +1,5 @@
 """Keep an index up to date while its folders change (`logt serve --watch`)."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

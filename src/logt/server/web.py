@@ -1,7 +1,5 @@
 """The web page, rendered on the server; the templates escape file names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -20,9 +18,9 @@ from logt.server.collection import Id, SearchOptions
 from logt.server.duplicate_groups import find_groups, tiers
 from logt.server.folder_api import may_change
 from logt.server.library import Library, Order
-from logt.server.photo_api import FilterDependency
+from logt.server.photo_api import FilterDependency, SearchesDependency
 from logt.server.photo_collection import PhotoCollection
-from logt.server.photo_search import Examples, PhotoQuery, PhotoResults
+from logt.server.photo_search import Examples, PhotoQuery, PhotoResults, PhotoSearch
 from logt.server.rendering import Card, build_url, describe, find_divider, hit_cards, render, render_login
 from logt.server.schemas import MAX_K, parse_box_field
 from logt.server.service import Service
@@ -120,10 +118,12 @@ Params = Annotated[PageParams, Depends()]
 
 
 @router.get("/")
-async def index_page(request: Request, service: ServiceDependency, params: Params) -> Response:
+async def index_page(
+    request: Request, service: ServiceDependency, searches: SearchesDependency, params: Params
+) -> Response:
     """Return the photos of the index, or the results for a photo or vector."""
     if params.is_search:
-        return await _results_page(service, params)
+        return await _results_page(service, searches, params)
     return await service.search_pool.run(_start_page, service, params, may_change(request))
 
 
@@ -137,16 +137,18 @@ async def cards(service: ServiceDependency, params: Params) -> Response:
 
 
 @router.post("/")
-async def search_photo(service: ServiceDependency, params: Params, photo: Annotated[UploadFile, File()]) -> Response:
+async def search_photo(
+    searches: SearchesDependency, params: Params, photo: Annotated[UploadFile, File()]
+) -> Response:
     """Keep an uploaded photo for a while, and redirect to its results among the photos that pass the filters."""
-    key = await service.searches.store(photo.filename or "photo", photo.file)
+    key = await searches.store(photo.filename or "photo", photo.file)
     return RedirectResponse(params.search_url(photo=key), 303)
 
 
 @router.get("/query/{key}")
-async def query_photo(service: ServiceDependency, key: str) -> Response:
+async def query_photo(searches: SearchesDependency, key: str) -> Response:
     """Return a photo that was searched with."""
-    jpeg = service.searches.find_stored(key).jpeg
+    jpeg = searches.find_stored(key).jpeg
     return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
 
@@ -219,11 +221,11 @@ def _start_page(service: Service, params: PageParams, may_change: bool) -> Respo
     return render(service, "browse.html", values)
 
 
-async def _results_page(service: Service, params: PageParams) -> Response:
+async def _results_page(service: Service, searches: PhotoSearch, params: PageParams) -> Response:
     query = PhotoQuery(
         _limit_k(service, params.k), "diffusion" if params.deep else None, params.condition, show_similarity=True
     )
-    name, found = await _search(service, params, query)
+    name, found = await _search(service, searches, params, query)
     return await service.search_pool.run(_render_results, service, params, name, found)
 
 
@@ -243,9 +245,10 @@ def _render_results(service: Service, params: PageParams, name: str, found: Phot
     return render(service, "results.html", values)
 
 
-async def _search(service: Service, params: PageParams, query: PhotoQuery) -> tuple[str, PhotoResults]:
+async def _search(
+    service: Service, searches: PhotoSearch, params: PageParams, query: PhotoQuery
+) -> tuple[str, PhotoResults]:
     """Return what was searched with, in words, and its results."""
-    searches = service.searches
     photo_id = params.id or ""
     if service.collection.has_photos or params.id is None:
         name = photo_id or (searches.find_stored(params.photo).name if params.photo else params.text.strip())

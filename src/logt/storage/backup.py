@@ -3,8 +3,6 @@
 A copy over another index is a new generation of it: its readers keep their files, and move on when they refresh.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The local cache of files that are stored by URL: named by their content, within a limit of bytes."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """Files: atomic writes, checksums, and arrays in the safetensors format."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -6,8 +6,6 @@ gets a ConflictError. Readers use the manifest with the highest number. The file
 for those who still read it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The manifest of an index: one small JSON file, replaced atomically, that names all others."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

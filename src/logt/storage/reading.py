@@ -1,7 +1,5 @@
 """Array files and the entries of a manifest -> segments, wherever the files are read from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -15,7 +13,7 @@ from logt.storage.manifest import method_from_json
 from logt.storage.writing import FileNames, StoredIndex, graph_parts
 
 
-class Reader:
+class ManifestReader:
     """Reads what a manifest names; raises one of UNUSABLE if the files do not fit together.
 
     load: returns the arrays of a file, by its name. names: which objects were read from which file.

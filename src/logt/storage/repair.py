@@ -4,8 +4,6 @@
 files and the old manifest to a folder inside the index: nothing is deleted.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -28,7 +26,7 @@ from logt.storage.changes import Change, log_path, start_of_log
 from logt.storage.files import UNUSABLE, describe_file, make_folder, parse_arrays, read_array_file, read_bytes
 from logt.storage.locations import LocalLocation
 from logt.storage.manifest import MANIFEST, MAX_MANIFEST, misfit_is_corruption, state_of
-from logt.storage.reading import Reader
+from logt.storage.reading import ManifestReader
 from logt.storage.store import Store
 from logt.storage.writing import FileNames, Writer
 
@@ -158,7 +156,7 @@ class _Examiner:
             for name, about in manifest["files"].items():
                 self._load(name, about)
             self._read_strings()
-            reader = Reader(manifest, self._loaded.__getitem__)
+            reader = ManifestReader(manifest, self._loaded.__getitem__)
             found = [self._read_segment(reader, *numbered) for numbered in enumerate(manifest["segments"], 1)]
             kept = [segment for segment in found if segment is not None]
             complete = len(kept) == len(found) and not any(segment.unsure for segment in kept)
@@ -225,7 +223,7 @@ class _Examiner:
 
     # ------------------------------------------------------------------------------------------------ segments
 
-    def _read_segment(self, reader: Reader, number: int, stored: Mapping[str, Any]) -> _Kept | None:
+    def _read_segment(self, reader: ManifestReader, number: int, stored: Mapping[str, Any]) -> _Kept | None:
         """Return what can be read of a segment, None if it is lost."""
         entry = dict(stored)
         unsure = entry.get("removed") in self._bad
@@ -334,7 +332,7 @@ class _Examiner:
         layer = Layer.of([strings[n] for n in ints.tolist()], ints)
         return [self._writer.write("strings", layer.arrays, layer)]
 
-    def _graph_files(self, reader: Reader, *, complete: bool) -> dict[str, str]:
+    def _graph_files(self, reader: ManifestReader, *, complete: bool) -> dict[str, str]:
         """Return the files of the neighbor graph; none if one of them, or a segment, is lost: it is then dropped.
 
         complete: all vectors are known.

@@ -1,7 +1,5 @@
 """The files of a shard: some segments of a stored index, and its part of the neighbor graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +16,7 @@ from logt.lists.method import Sketched
 from logt.lists.segment import ListSegment
 from logt.metrics import parse_metric
 from logt.storage.manifest import misfit_is_corruption
-from logt.storage.reading import Reader
+from logt.storage.reading import ManifestReader
 from logt.storage.store import Store, read_log
 
 
@@ -107,7 +105,7 @@ def read_graph(path: object, state: str) -> StoredGraph | None:
         return _read_state(path, state)[0].graph()
 
 
-def _read_state(path: object, state: str) -> tuple[Reader, Any]:
+def _read_state(path: object, state: str) -> tuple[ManifestReader, Any]:
     store = Store.open(path, write=False)
     manifest = store.location.read_manifest()
     if manifest["state"] != state:
@@ -115,6 +113,6 @@ def _read_state(path: object, state: str) -> tuple[Reader, Any]:
     return store.reader(manifest), manifest
 
 
-def _read_codecs(reader: Reader, manifest: Mapping[str, Any]) -> list[Codec]:
+def _read_codecs(reader: ManifestReader, manifest: Mapping[str, Any]) -> list[Codec]:
     """Return the codecs in the order in which segments use them."""
     return [reader.model(name) for name in dict.fromkeys(entry["model"] for entry in manifest["segments"])]

@@ -22,7 +22,7 @@ from logt.storage.changes import Change, Position, log_path, start_of_log
 from logt.storage.locations import Location, is_url, local_path, location_at
 from logt.storage.lock import Lock, NoLock
 from logt.storage.manifest import FORMAT, misfit_is_corruption, stage_to_json, state_of
-from logt.storage.reading import Reader
+from logt.storage.reading import ManifestReader
 from logt.storage.verification import Verification
 from logt.storage.writing import FileNames, StoredIndex, Writer
 
@@ -121,7 +121,7 @@ class Store:
         self._note(manifest, names, end)
         return stored, self._with_models(log)
 
-    def reader(self, manifest: Mapping[str, Any]) -> Reader:
+    def reader(self, manifest: Mapping[str, Any]) -> ManifestReader:
         files = manifest["files"]
         fits = _fit_in_memory(files)
 
@@ -134,7 +134,7 @@ class Store:
                 )
             return self._loaded[about["checksum"]]
 
-        return Reader(manifest, load)
+        return ManifestReader(manifest, load)
 
     def read_changes(self) -> list[Change] | None:
         """Return the changes since the last read, or None if everything must be read again.

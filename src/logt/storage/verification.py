@@ -1,7 +1,5 @@
 """Checksums of the files of an index: of small files when it is opened, of large ones in the background."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading
@@ -61,7 +59,7 @@ class Verification:
         if self.damage is not None:
             raise self.damage
 
-    def restarted(self) -> Verification:
+    def restarted(self) -> "Verification":
         """Return a new one for files that are read again."""
         return Verification(self._verify, self._limit)
 

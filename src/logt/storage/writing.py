@@ -1,7 +1,5 @@
 """Segments -> array files and the entries of a manifest, wherever the files are written to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Figure 5, left: vectors that are added in batches, each indexed separately, and searched together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from logt.reproduce import paper, plots

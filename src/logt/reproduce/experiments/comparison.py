@@ -1,7 +1,5 @@
 """Table 1: every system by complexity, memory, bytes, index time and mAP."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An experiment: the rows of its table and how they are measured, the claims to judge, and a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

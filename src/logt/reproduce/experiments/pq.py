@@ -1,7 +1,5 @@
 """Table 2: memory vectors of c bytes by product quantization, with U fitted to Y or to its stored form Ŷ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

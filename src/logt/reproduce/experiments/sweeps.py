@@ -1,7 +1,5 @@
 """Figures 3 and 4: LO-GT and RND, with and without the correction, at several values of one parameter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The systems of several experiments, with the paper's settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

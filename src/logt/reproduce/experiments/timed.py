@@ -1,7 +1,5 @@
 """Sections 4.2 and 4.3, and figure 5, right: search times of LO-GT* next to exhaustive search, FLANN and HNSW."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from logt import baselines

@@ -1,12 +1,10 @@
-"""Memory of the host that a device copies from and to by itself, and uploads through it."""
-
-from __future__ import annotations
+"""Copies between host and device that go on while both work: through memory that the device reads by itself."""
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +16,8 @@ LARGE = 1 << 24
 
 _THREADS = 4
 _BUFFER = 1 << 25  # bytes
-_WAITING = 3  # buffers at most
+_UPLOADING = 3  # buffers at most
+_DOWNLOADING = 8  # arrays at most
 
 
 def pinned(cupy: Any, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -49,9 +48,47 @@ class Uploads:
             (out.data + part.start).copy_from_host_async(buffer.ctypes.data, len(buffer), stream)
             with self._lock:
                 self._running.append((stream.record(), buffer))
-                if len(self._running) > _WAITING:
+                if len(self._running) > _UPLOADING:
                     self._running.popleft()[0].synchronize()
         return out
+
+
+class Downloads:
+    """Copies arrays of a device, one after the other, into parts of arrays of the host. cupy: None without a GPU."""
+
+    def __init__(self, cupy: Any | None):
+        self._cupy = cupy
+        self._running: deque[Future[None]] = deque()
+        self._threads = None if cupy is None else ThreadPoolExecutor(_THREADS)
+
+    def start(self, array: Any, out: Array) -> None:
+        """Copy an array into `out`, which has its shape and type."""
+        cupy = self._cupy
+        if cupy is None or self._threads is None:
+            out[...] = array
+            return
+        array = cupy.ascontiguousarray(array)
+        buffer, stream = pinned(cupy, array.shape, array.dtype), cupy.cuda.get_current_stream()
+        array.data.copy_to_host_async(buffer.ctypes.data, array.nbytes, stream)
+        done = stream.record()
+
+        def finish(kept: Any = array) -> None:  # the array must live as long
+            done.synchronize()
+            np.copyto(out, buffer)
+
+        self._running.append(self._threads.submit(finish))
+        if len(self._running) > _DOWNLOADING:
+            self._running.popleft().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Wait for all copies."""
+        while self._running:
+            self._running.popleft().result()
+        if self._threads is not None:
+            self._threads.shutdown()
 
 
 @cache
