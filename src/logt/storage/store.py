@@ -9,7 +9,7 @@ no log at a URL. See docs/reference/format.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -191,13 +191,7 @@ class Store:
         self._check_unchanged()
         writer = Writer(self.location.write, self._files, self._names, self.location.salt)
         manifest = writer.manifest(stored, self.generation + 1)
-        new = manifest["files"].keys() - self._files.keys()
-        try:
-            self._commit(manifest, writer.names)
-        except ConflictError:
-            for name in new if self.location.salt else ():  # no other writer has files of these names
-                self.location.remove(name)
-            raise
+        self._commit(manifest, writer.names, new=manifest["files"].keys() - self._files.keys())
 
     def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
         """Write a new manifest for files that are there already.
@@ -208,11 +202,11 @@ class Store:
         manifest = {"format": FORMAT, "generation": self.generation + 1, **contents, "files": dict(files)}
         self._commit(manifest, FileNames())
 
-    def _commit(self, manifest: dict[str, Any], names: FileNames) -> None:
+    def _commit(self, manifest: dict[str, Any], names: FileNames, new: Iterable[str] = ()) -> None:
         manifest = {**manifest, "state": state_of(manifest)}
         self._attempt = manifest, names
         try:
-            self.location.commit(manifest)
+            self.location.commit(manifest, new)
         except ConflictError:
             self._files, self._names = {}, FileNames()  # the next attempt writes all files again
             raise
