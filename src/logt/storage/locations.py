@@ -20,9 +20,17 @@ from logt._internal.extras import needs_extra
 from logt._internal.types import Array
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage.cache import read_cached
-from logt.storage.files import checksum, make_folder, read_array_file, read_bytes, replace_file
+from logt.storage.files import checksum, make_folder, open_here, read_array_file, read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock, NoLock
-from logt.storage.manifest import INDEX_FILE, MANIFEST, MAX_MANIFEST, manifest_bytes, parse_manifest
+from logt.storage.manifest import (
+    ARRAY_FILE,
+    INDEX_FILE,
+    MANIFEST,
+    MAX_MANIFEST,
+    UNFINISHED,
+    manifest_bytes,
+    parse_manifest,
+)
 
 ORPHAN_SECONDS = 7 * 24 * 3600
 """After this time, files at a URL that no manifest names are removed by the next commit: no build takes as long."""
@@ -105,10 +113,27 @@ class LocalLocation:
                 raise InvalidInputError(f"{self.folder} exists and is not an index; choose another path")
             make_folder(self.folder)
         lock = Lock(self.folder)
-        for left in self.folder.glob(".*.tmp"):  # of a writer that was killed
+        try:
+            self._clean()
+            if create and not self.holds_index():
+                os.close(open_here(self.folder / UNFINISHED, os.O_WRONLY))
+        except BaseException:
+            lock.close()
+            raise
+        return lock
+
+    def _clean(self) -> None:
+        """Remove what a writer that was killed has left."""
+        for left in self.folder.glob(".*.tmp"):
             if INDEX_FILE.fullmatch(left.name):
                 left.unlink(missing_ok=True)
-        return lock
+        if (self.folder / MANIFEST).exists():
+            self.remove(UNFINISHED)
+
+    def holds_index(self) -> bool:
+        """Return whether there is an index, even a damaged one, and not only what a killed first save has left."""
+        names = self.names()
+        return MANIFEST in names or (UNFINISHED not in names and any(re.fullmatch(ARRAY_FILE, n) for n in names))
 
     def read_manifest(self) -> Any:
         """Return the present manifest; raise FileNotFoundError if there is no index."""
@@ -245,6 +270,9 @@ class RemoteLocation:
 
     def lock(self, *, create: bool = False) -> NoLock:
         return NoLock()
+
+    def holds_index(self) -> bool:
+        return self.newest_generation() > 0
 
     def read_manifest(self) -> Any:
         while generation := self.newest_generation():

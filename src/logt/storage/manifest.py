@@ -17,6 +17,9 @@ from logt.lists.method import Sketched
 from logt.storage.files import UNUSABLE, checksum
 
 MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished"
+"""The name of an empty file that a folder has until its first save is complete."""
+
 FORMAT = 1
 """Of the files that this version writes and reads."""
 
@@ -27,7 +30,9 @@ ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 # of a distributed build that has not ended
 _BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8}|links-[0-9]+-[0-9]{8})\.json"
 _LOG = r"changes-[0-9a-f]{32}\.log"
-INDEX_FILE = re.compile(rf"\.lock|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp")
+INDEX_FILE = re.compile(
+    rf"\.lock|\.unfinished|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp"
+)
 """The names of all files of an index but the manifest."""
 
 MAX_MANIFEST = 1 << 28

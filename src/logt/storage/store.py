@@ -36,6 +36,7 @@ class Store:
         self.location, self.name, self._lock = location, location.name, lock
         self._state: str | None = None  # of the manifest that was read or written last
         self.position = Position(0, 0, b"")  # what was found, read or written last
+        self.replaces_index = False  # there was an index, even a damaged one, when this store was created
         self._files: Mapping[str, dict[str, Any]] = {}
         self._names = FileNames()
         self._loaded: dict[str, Mapping[str, Array]] = {}  # the mapped files of that manifest, by checksum
@@ -50,6 +51,7 @@ class Store:
         location = location_at(path)
         store = cls(location, location.lock(create=True))
         try:
+            store.replaces_index = location.holds_index()
             store.position = last_position(location)
         except (CorruptIndexError, FileNotFoundError):
             store.position = Position(0, location.newest_generation(), b"")
