@@ -20,7 +20,15 @@ from logt._internal.extras import needs_extra
 from logt._internal.types import Array
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage.cache import read_cached
-from logt.storage.files import checksum, make_folder, open_here, read_array_file, read_bytes, replace_file
+from logt.storage.files import (
+    checksum,
+    flush_folder,
+    make_folder,
+    open_here,
+    read_array_file,
+    read_bytes,
+    replace_file,
+)
 from logt.storage.lock import LOCK, Lock, NoLock
 from logt.storage.manifest import (
     ARRAY_FILE,
@@ -115,6 +123,7 @@ class LocalLocation:
         lock = Lock(self.folder)
         try:
             self._clean()
+            flush_folder(self.folder)  # the names that a writer that was killed could not flush
             if create and not self.holds_index():
                 os.close(open_here(self.folder / UNFINISHED, os.O_WRONLY))
         except BaseException:
