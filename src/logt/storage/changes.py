@@ -201,14 +201,19 @@ def _header(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _torn_end(path: Path, data: bytes, at: Position, *, locked: bool) -> str | None:
-    """Warn of the bytes after the last record, and return None; or return what is wrong if a record follows them."""
-    later = data.find(_MAGIC, at.offset + 1)
+    """Warn of the bytes after the last record, and return None; or return what is wrong if a record follows them.
+
+    Inside a record, of which the header is there, nothing is a record: an id may be the text of a header.
+    """
+    header = _header(data, at.offset)
+    inside = 1 if header is None else _HEADER.size + _DIGEST + header[1]
+    later = data.find(_MAGIC, at.offset + inside)
     while later >= 0:
         if _header(data, later) is not None:
             return f"{path} is damaged at byte {at.offset}: the checksum of a record does not match"
         later = data.find(_MAGIC, later + 1)
-    left, header = len(data) - at.offset, _header(data, at.offset)
-    started = left < _HEADER.size if header is None else left < _HEADER.size + _DIGEST + header[1]
+    left = len(data) - at.offset
+    started = left < (_HEADER.size if header is None else inside)
     if locked or not started:
         warnings.warn(f"{path} ends in {left:,} bytes of a save that did not finish; they are ignored", stacklevel=2)
     return None
