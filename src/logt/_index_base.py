@@ -158,7 +158,7 @@ class IndexBase:
 
     def _save_changes(self, store: Store) -> None:
         pending = self._pending.changes
-        if pending is None or not store.append(pending, self._pending.nbytes):
+        if pending is None or not store.append(pending):
             self.verify()  # a new file of damaged codes would have a right checksum
             store.write(self._stored())
         self._pending.restart()

@@ -182,11 +182,12 @@ def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = No
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file of at most `most` bytes."""
+def read_bytes(path: Path, most: int, start: int = 0) -> bytes:
+    """Return the bytes of a regular file of at most `most` bytes, from `start` on."""
     with open_regular(path) as file:
         if os.fstat(file).st_size > most:
             raise CorruptIndexError(f"{path} has more than {most:,} bytes")
+        os.lseek(file, start, os.SEEK_SET)
         with os.fdopen(os.dup(file), "rb") as stream:
             return stream.read()
 

@@ -370,7 +370,7 @@ class _Examiner:
             warnings.simplefilter("ignore")  # it is reported as a loss
             log, end, wrong = changes.read(path, start_of_log(self._manifest))
         left = path.stat().st_size - end.offset if path.is_file() else 0
-        if left:
+        if left or wrong:
             reason = wrong or "of a save that did not finish"
             self._lose(f"the last {left:,} bytes of the write-ahead log", reason, vectors=None if wrong else 0)
         lost = [change for change in log if change.kind == "add" and change.model not in models]

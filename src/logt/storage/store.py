@@ -166,22 +166,25 @@ class Store:
 
     # -------------------------------------------------------------------------------------------------- writing
 
-    def append(self, pending: Sequence[Change], nbytes: int) -> bool:
+    def append(self, pending: Sequence[Change]) -> bool:
         """Add changes to the write-ahead log as one generation; they are on disk when this returns True.
 
         Return False if only new files can hold them: there is no log, it would grow too large, or its end is lost.
         """
-        folder, room = self.location.folder, self.position.has_room(nbytes, len(pending))
+        folder = self.location.folder
         named = [replace(change, model=self._names.find(change.model)) for change in pending]
         unknown = any(change.kind == "add" and change.model is None for change in named)
-        if self._state is None or folder is None or unknown or not room:
+        if self._state is None or folder is None or unknown:
             return not pending and self._state is not None
         if pending:
             path = log_path(folder, self._state)
             if not changes.is_whole(path, self.position):
                 return False
             self._check_unchanged()
-            self.position = changes.append(path, self.position, named)
+            end = changes.append(path, self.position, named, limited=True)
+            if end is None:
+                return False
+            self.position = end
         return True
 
     def write(self, stored: StoredIndex) -> None:
