@@ -4,7 +4,7 @@ import pytest
 from exact_index import built
 
 import logt
-from logt.errors import ConflictError
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage import locations
 from logt.storage.locations import RemoteLocation
 
@@ -78,6 +78,18 @@ def test_a_save_of_which_nothing_is_known_removes_nothing(url, vectors, monkeypa
             writer.save()
     assert RemoteLocation(url).read(name) == b"damaged"
     assert ids(url) == {*range(403)} - {5}
+
+
+def test_an_index_of_which_only_superseded_manifests_are_left_is_damaged(url):
+    remove(url, 1, 2)
+    for generation in (2, 3):
+        RemoteLocation(url).remove(f"manifest-{generation:012d}.json")
+    with pytest.raises(CorruptIndexError, match="no newer manifest"):
+        logt.open(url)
+    with pytest.raises(InvalidInputError, match="is another index"):
+        logt.Index(DIM).save(url)
+    logt.Index(DIM).save(url, overwrite=True)
+    assert logt.open(url).generation == 2
 
 
 def test_a_manifest_that_arrives_late_keeps_its_files(url, vectors, monkeypatch):

@@ -284,14 +284,19 @@ class RemoteLocation:
         return self.newest_generation() > 0
 
     def read_manifest(self) -> Any:
+        before = 0
         while generation := self.newest_generation():
             name = _manifest_name(generation)
-            try:
+            with suppress(FileNotFoundError):
                 data = self.read(name)
-            except FileNotFoundError:
-                continue
-            if not _SUPERSEDED.fullmatch(data):  # by two commits since it was listed
-                return parse_manifest(data, f"{self.name}/{name}")
+                if not _SUPERSEDED.fullmatch(data):
+                    return parse_manifest(data, f"{self.name}/{name}")
+            if generation == before:  # otherwise two commits may have superseded it since it was listed
+                raise CorruptIndexError(
+                    f"{self.name}/{name} was superseded, but there is no newer manifest; "
+                    "restore that, or save another index here with overwrite=True"
+                )
+            before = generation
         raise FileNotFoundError(f"{self.name} holds no index: it has no manifest")
 
     def newest_generation(self) -> int:
