@@ -39,6 +39,7 @@ MAX_MANIFEST = 1 << 28
 """Bytes of a manifest, at most."""
 
 _MAX_GENERATION = 1 << 62
+_SETTINGS = {"dim", "metric", "seed", "segment_size", "next_id"}
 
 
 @contextmanager
@@ -95,6 +96,8 @@ def _check_fields(manifest: Mapping[str, Any]) -> None:
     for name, kind in (("settings", dict), ("models", dict), ("segments", list), ("files", dict)):
         if type(manifest[name]) is not kind:
             raise ValueError(f"{name} is a {type(manifest[name]).__name__}")
+    if wrong := manifest["settings"].keys() ^ _SETTINGS:  # others may be parameters of `Index`, too
+        raise ValueError(f"the setting {min(wrong)!r} is missing or unknown")
     for name, about in manifest["files"].items():
         if not re.fullmatch(ARRAY_FILE, name):
             raise ValueError(f"{name!r} is not the name of a file of an index")
