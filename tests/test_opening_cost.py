@@ -1,13 +1,17 @@
 """What opening an index and refreshing it read: little, whatever was saved before."""
 
 import os
+import shutil
 
+import numpy as np
 import pytest
 from exact_index import built
+from faults import TORTURE
 
 import logt
 from logt.errors import CorruptIndexError
-from logt.storage import changes
+from logt.lists.codec import Codec
+from logt.storage import changes, files
 from logt.storage.repair import repair
 
 
@@ -60,3 +64,46 @@ def test_a_log_that_is_larger_than_logt_writes_is_not_read_and_can_be_repaired(p
         logt.open(path)
     repair(path, logt.open)
     assert len(logt.open(path)) == 30
+
+
+def cost_of_opening(path, monkeypatch):
+    """The bytes of the files that are opened and the changes that are repeated; computing codes is an error."""
+    read, repeated = [], []
+    real, applied = files.open_regular, logt.Index._applied
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_regular", lambda file: read.append(file.stat().st_size) or real(file))
+        patch.setattr(logt.Index, "_applied", lambda *given: repeated.append(1) or applied(*given))
+        for name in ("train", "encode"):
+            patch.setattr(Codec, name, None)
+        for name in ("calibrate", "calibrate_changed"):
+            patch.setattr(f"logt.lists.method.{name}", None)
+        logt.open(path).verify()
+    return sum(read), len(repeated)
+
+
+@pytest.mark.parametrize("seed", range(20 if TORTURE else 2))
+def test_opening_after_any_history_reads_at_most_twice_what_it_reads_after_compact(tmp_path, monkeypatch, seed):
+    """And a log of a limited size, of which it repeats a limited number of changes."""
+    monkeypatch.setattr(changes, "MAX_LOG", 50_000)
+    rng, path = np.random.default_rng(seed), tmp_path / "index"
+    built(rng.standard_normal((1500, 16))).save(path)
+    with logt.open(path, mode="a") as index:
+        for step in range(30):
+            kind = rng.choice(["add", "remove", "upsert"], p=[0.6, 0.2, 0.2])
+            X = rng.standard_normal((min(int(rng.choice([1, 30, 400])), len(index) // 3), 16))
+            some = rng.choice(index.ids, len(X), replace=False)
+            if kind == "remove":
+                index.remove(some)
+            elif kind == "upsert":
+                index.upsert(X, some)
+            else:
+                index.add(X)
+            index.save()
+            if step % 6 == 5:
+                compacted = shutil.copytree(path, tmp_path / f"compacted{step}")
+                with logt.open(compacted, mode="a") as other:
+                    other.compact()
+                    other.save()
+                nbytes, repeated = cost_of_opening(path, monkeypatch)
+                assert repeated <= changes.MAX_CHANGES
+                assert nbytes <= 2 * cost_of_opening(compacted, monkeypatch)[0] + changes.MAX_LOG
