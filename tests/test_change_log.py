@@ -4,6 +4,8 @@ import copy
 import itertools
 import os
 import shutil
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -144,6 +146,24 @@ def test_a_last_record_whose_blocks_were_not_written_is_dropped_with_a_warning(s
         log.write_bytes(data[: ends[-2] + start] + bytes(len(data) - ends[-2] - start))
         with pytest.warns(UserWarning, match="did not finish"):
             assert set(logt.open(saved).ids.tolist()) == states[-2]
+
+
+def test_an_id_that_is_the_header_of_a_record_is_no_record(saved, vectors):
+    heads = (struct.pack("<4sQQ", b"LOGT", 5, n) for n in itertools.count())
+    records = (head + struct.pack("<I", zlib.crc32(head)) for head in heads)
+    planted = next(record for record in records if record.decode(errors="ignore").encode() == record)
+    built(vectors(30, 8), ids=[f"v{n}" for n in range(30)]).save(saved, overwrite=True)
+    with logt.open(saved, mode="a") as index:
+        index.add(vectors(1, 8), ids=[planted.decode()])
+        index.save()
+    data = log_of(saved).read_bytes()
+    assert planted.decode() in logt.open(saved)
+    for end in (data.index(planted) + len(planted), len(data) - 1):
+        log_of(saved).write_bytes(data[:end])
+        assert len(logt.open(saved)) == 30
+        log_of(saved).write_bytes(data[:end] + bytes(len(data) - end))
+        with pytest.warns(UserWarning, match="did not finish"):
+            assert len(logt.open(saved)) == 30
 
 
 def test_large_changes_and_a_long_log_become_segments(saved, vectors, monkeypatch):

@@ -106,9 +106,10 @@ def lies(manifest):
     """Changes that make a manifest wrong."""
     settings, method, (a, b) = manifest["settings"], manifest["method"], manifest["segments"]
     other = lo_gt() if method["stage"] == "Sketched" else sketched()
-    for name, value in [("dim", 9), ("dim", -1), ("unknown", 1), ("next_id", 3), ("next_id", "x")]:
+    for name, value in [("dim", 9), ("dim", -1), ("unknown", 1), ("next_id", 3), ("next_id", "x"), ("device", "cpu")]:
         yield {"settings": {**settings, name: value}}
     yield {"settings": {**settings, "metric": "cosine"}}
+    yield from ({"settings": {key: settings[key] for key in settings.keys() - {name}}} for name in settings)
     yield from ({"settings": value} for value in (None, "x"))
     yield from ({"generation": value} for value in ("1", 1.5, -5, 2**64))
     yield from ({"state": value} for value in ("x/../../victim", None, 5, "\0", ""))

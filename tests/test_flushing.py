@@ -78,6 +78,32 @@ def test_a_record_of_the_log_is_flushed_and_so_is_the_folder_of_a_new_log(tmp_pa
             assert events == [("flush", log), ("flush", path)][:expected]
 
 
+def test_names_that_a_failed_or_killed_save_did_not_flush_are_flushed_by_the_next_one(
+    tmp_path, vectors, events, monkeypatch
+):
+    path = tmp_path / "new" / "index"
+    path.mkdir(parents=True)  # as by a save that was killed after that
+    made(vectors).save(path)
+    assert {tmp_path / "new", path} <= {where for _, where in events}
+    with logt.open(path, mode="a") as index, monkeypatch.context() as patch:
+        index.add(vectors(1, 8))
+        patch.setattr("logt.storage.files.flush_folder", raise_error)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            index.save()
+        assert len(logt.open(path)) == 30  # what raised an error is not saved
+        patch.undo()
+        events.clear()
+        index.save()
+        assert [where for _, where in events] == [*path.glob("changes-*.log"), path]
+    events.clear()
+    with logt.open(path, mode="a"):  # its writer could have been killed before it flushed the folder
+        assert ("flush", path) in events
+
+
+def raise_error(*_):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def files_of_macos(monkeypatch, code):
     """Let F_FULLFSYNC be there and fail with this errno, or succeed for 0; return the calls of it."""
     calls = []

@@ -284,6 +284,27 @@ def test_a_repair_that_is_written_wrong_is_undone(with_strings, monkeypatch):
     assert before.items() <= contents(with_strings).items()
 
 
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_repair_of_an_index_that_was_restored_keeps_what_the_one_before_has_kept(folder, tmp_path, undone):
+    """The backup is copied over it, and what is damaged then has the names of files that were moved before."""
+    shutil.copytree(folder, tmp_path / "backup")
+    damage(segment_files(folder)[3])
+    first = contents(repair(folder).aside)
+    shutil.copytree(tmp_path / "backup", folder, dirs_exist_ok=True)
+    damage(next(folder.glob("model-*")))  # every segment is left out
+    before = set(contents(folder).values())
+    if undone:
+        with pytest.raises(RuntimeError):
+            repair(folder, check=fail)
+    else:
+        assert contents(repair(folder).aside) != first
+    assert before <= set(contents(folder).values())
+
+
+def fail(path):
+    raise RuntimeError
+
+
 def test_an_index_that_is_being_written_is_not_repaired(folder, vectors):
     with logt.open(folder, "a"), pytest.raises(LockedError):
         repair(folder)

@@ -1,3 +1,4 @@
+import copy
 import errno
 import itertools
 import json
@@ -10,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from exact_index import built
-from faults import FailingOs, every
+from faults import FailingOs, contents, damage, die_at, every, killed_in_child
 
 import logt
 from logt import CorruptIndexError, FormatVersionError, InvalidInputError
 from logt.distributed.build import _open_target
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.storage import files, locations
+from logt.storage.backup import copy_index
 
 METHODS = {"lo_gt": starred(compact(lo_gt(n=5, m=2, L=4))), "sketched": sketched()}
 
@@ -88,10 +90,26 @@ def test_a_newer_format_is_refused_by_name_and_not_overwritten(tmp_path, monkeyp
             call(tmp_path / "index")
 
 
-@pytest.mark.parametrize("damage", ["manifest", "segment"])
-def test_a_damaged_index_can_be_overwritten(saved, damage):
-    path = next(saved.glob(f"{damage}*"))
+@pytest.mark.parametrize("damaged", ["manifest", "segment"])
+def test_a_damaged_index_can_be_overwritten(saved, damaged):
+    path = next(saved.glob(f"{damaged}*"))
     path.write_bytes(path.read_bytes()[::-1])
+    built(np.eye(8)).save(saved, overwrite=True)
+    assert len(logt.open(saved)) == 8
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_damaged_index_is_overwritten_on_request_only(saved, lost):
+    manifest = saved / "manifest.json"
+    manifest.unlink() if lost else damage(manifest)
+    before = contents(saved)
+    with pytest.raises(InvalidInputError, match=r"another index; .* restore a backup"):
+        built(np.eye(8)).save(saved)
+    with pytest.raises(InvalidInputError, match="is an index"), _open_target(saved, overwrite=False):
+        pass
+    with pytest.raises(InvalidInputError, match="is an index"):
+        copy_index(GOLDEN[0], saved)
+    assert contents(saved) == before
     built(np.eye(8)).save(saved, overwrite=True)
     assert len(logt.open(saved)) == 8
 
@@ -182,6 +200,19 @@ def test_a_first_save_that_failed_can_be_repeated(tmp_path, vectors, monkeypatch
             failures += 1
     assert failures > 5
     assert len(logt.open(tmp_path / "index")) == 30
+
+
+def test_a_first_save_that_was_killed_can_be_repeated_by_another_index(tmp_path, vectors):
+    index = built(vectors(30, 8), method=lo_gt(n=5, m=2, L=4))
+    for n in itertools.count():
+        path = tmp_path / f"{n}"
+        killed_in_child(lambda path=path, n=n: (die_at(n), index.save(path)))
+        if (path / "manifest.json").exists():
+            break
+        copy.copy(index).save(path)
+        assert len(logt.open(path)) == 30
+        assert not (path / ".unfinished").exists()
+    assert n > 5
 
 
 def failing_save(index, path=None):

@@ -64,7 +64,7 @@ def test_a_new_generation_replaces_the_old_one_and_readers_move_on(bucket, made,
         writer.add(vectors(1, DIM, seed=9))
         writer.save()
     sizes = [len(locations.RemoteLocation(url).read(f"manifest-{number:012d}.json")) for number in (1, 2, 3)]
-    assert sizes[0] < 20 < min(sizes[1:])  # the last two are kept, and the name of the first
+    assert sizes[0] < 50 < min(sizes[1:])  # the last two are kept, and the name of the first
 
 
 def test_a_save_does_not_replace_what_another_writer_saved(bucket, made):

@@ -112,8 +112,8 @@ class IndexBase(Searchable):
     def save(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> None:
         """Write the index to a folder or URL; without a path, to the one it was opened from in mode "a".
 
-        overwrite: replace another index that is there; without it, that raises InvalidInputError. If this index was
-        saved there before and another writer has saved since, that raises ConflictError.
+        overwrite: replace another index that is there, even a damaged one; without it, that raises InvalidInputError.
+        If this index was saved there before and another writer has saved since, that raises ConflictError.
         The previous state stays valid until the new one is complete, and stays with its readers after that. A few
         changes are appended to a log; many, or a log that has grown, are written as new files.
         """
@@ -135,13 +135,13 @@ class IndexBase(Searchable):
     def _replace(self, store: Store, *, overwrite: bool) -> None:
         """Write the index to a store that it was not opened from."""
         before = self._saved.get(store.name)
-        there = store.generation > 0
-        if there and store.name not in self._saved and not overwrite:
+        readable = store.generation > 0
+        if store.replaces_index and store.name not in self._saved and not overwrite:
             raise InvalidInputError(
-                f"{store.name} is another index; choose another path, pass overwrite=True to replace it, "
-                "or open it with mode='a' to change it"
+                f"{store.name} is another index; choose another path, pass overwrite=True to replace it, or "
+                + ("open it with mode='a' to change it" if readable else "restore a backup: it has no valid manifest")
             )
-        if there and before is not None and store.position != before:
+        if readable and before is not None and store.position != before:
             raise ConflictError(
                 f"{store.name} was written by another since this index was saved there; nothing was written. "
                 "Save to another path, or open it with mode='a' and change that"
@@ -153,7 +153,7 @@ class IndexBase(Searchable):
 
     def _save_changes(self, store: Store) -> None:
         pending = self._pending.changes
-        if pending is None or not store.append(pending, self._pending.nbytes):
+        if pending is None or not store.append(pending):
             self.verify()  # a new file of damaged codes would have a right checksum
             store.write(self._stored())
         self._pending.restart()

@@ -47,8 +47,7 @@ from logt.integrations.faiss import from_faiss
 from logt.photos.index_folder import photo_index
 from logt.results import SearchResult
 from logt.storage.backup import removed_on_failure
-from logt.storage.locations import is_url
-from logt.storage.manifest import MANIFEST
+from logt.storage.locations import is_url, location_at
 from logt.storage.store import Store
 
 _MAX_ROWS = 20  # queries printed in a table
@@ -169,7 +168,7 @@ def describe_table(table: VectorTable | None) -> None:
 
 def _refuse_index(target: str | Path) -> None:
     """Raise if a folder holds an index; one that is empty or holds something else is checked when it is written."""
-    if not is_url(target) and (Path(target) / MANIFEST).exists():
+    if not is_url(target) and location_at(target).holds_index():
         refuse_existing(target)
 
 

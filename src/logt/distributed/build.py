@@ -32,7 +32,7 @@ from logt.lists.training import PER_UNIT
 from logt.methods import _check_method
 from logt.metrics import parse_metric
 from logt.storage.files import checksum
-from logt.storage.locations import MANIFEST_NAME, is_url, local_path, location_at
+from logt.storage.locations import is_url, local_path, location_at
 from logt.storage.manifest import stage_to_json
 from logt.storage.store import Store
 
@@ -126,7 +126,7 @@ def _open_target(path: object, *, overwrite: bool) -> Iterator[Store]:
     overwrite: an index that is there may be replaced.
     """
     location = location_at(path)
-    if not overwrite and any(map(MANIFEST_NAME.fullmatch, location.names())):
+    if not overwrite and location.holds_index():
         raise InvalidInputError(f"{path} is an index; choose another path, or pass overwrite to replace it")
     new = location.folder is not None and not location.folder.exists()
     store = Store.create(path)

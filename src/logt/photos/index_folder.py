@@ -13,7 +13,7 @@ from logt.index import Index
 from logt.methods import sketched
 from logt.photos.catalog import CATALOG_FILE, CATALOG_FILES, Catalog
 from logt.photos.manifest import MANIFEST_FILE, PhotoManifest
-from logt.storage.files import read_bytes, replace_file
+from logt.storage.files import make_folder, read_bytes, replace_file
 from logt.storage.lock import LOCK, Lock
 
 DEFAULT_NAME = ".logt"
@@ -68,7 +68,7 @@ class IndexFolder:
         """Create the folder if it does not exist, and hold the lock of its only writer."""
         if self.path.exists() and not self._may_be_index():
             raise InvalidInputError(f"{self.path} exists and is not an index of photos; choose another path")
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         with Lock(self.path):
             yield
 

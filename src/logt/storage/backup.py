@@ -30,7 +30,7 @@ def copy_index(source: Path, target: Path, *, overwrite: bool = False) -> int:
     old.read_manifest()
     if target == source or target.is_relative_to(source):
         raise InvalidInputError(f"{target} is the index itself, or inside it; choose another path")
-    if (target / MANIFEST).exists() and not overwrite:
+    if new.holds_index() and not overwrite:
         raise InvalidInputError(f"{target} is an index; choose another path, or pass --overwrite to replace it")
     with removed_on_failure(target), new.lock(create=True):
         manifest, (log, generation) = read_one_state(old, lambda manifest: _copy_files(old, target, manifest))

@@ -23,6 +23,7 @@ from logt._internal.types import Array, Ids
 from logt._internal.validation import check_array
 from logt.engine.items import Items
 from logt.engine.string_ids import Layer
+from logt.errors import CorruptIndexError
 from logt.storage.files import UNUSABLE, append_to_file, array_file, parse_arrays, read_bytes
 
 MAX_PENDING = 8 << 20
@@ -34,7 +35,7 @@ MAX_LOG = 16 << 20
 MAX_CHANGES = 16
 """Changes in a log. Opening an index repeats them one by one, which takes about .3 ms each, and reads the log."""
 
-_MAX_FILE = 1 << 34
+_MAX_FILE = 2 * MAX_LOG  # with what a save that did not finish may have left
 _MAGIC = b"LOGT"
 _HEADER = struct.Struct("<4sQQI")
 _DIGEST = 32
@@ -72,7 +73,8 @@ class Change:
     @property
     def nbytes(self) -> int:
         items = 0 if self.items is None else self.items.nbytes
-        return items + sum(array.nbytes for array in self.arrays.values())
+        strings = 0 if self.strings is None else Layer.of(self.strings, self.ids).nbytes
+        return items + strings + sum(array.nbytes for array in self.arrays.values())
 
 
 class PendingChanges:
@@ -112,9 +114,6 @@ class Position:
     start: int = 0
     changes: int = 0
 
-    def has_room(self, nbytes: int, count: int) -> bool:
-        return self.offset + nbytes <= MAX_LOG and self.changes + count <= MAX_CHANGES
-
 
 def log_path(folder: Path, state: str | None) -> Path:
     """Return the path of the log of a manifest with this state."""
@@ -132,40 +131,47 @@ def is_whole(path: Path, at: Position) -> bool:
     return at.offset == 0 or (path.is_file() and path.stat().st_size >= at.offset)
 
 
-def append(path: Path, at: Position, changes: Sequence[Change]) -> Position:
+def append(path: Path, at: Position, changes: Sequence[Change], *, limited: bool = False) -> Position | None:
     """Append one record with some changes, flush it to disk, and return the new end.
 
-    Bytes after `at` are of a save that did not finish, and are cut off.
+    Bytes after `at` are of a save that did not finish, and are cut off. limited: write nothing, and return None, if
+    the log would grow too large.
     """
     payload = b"".join(_encode(change) for change in changes)
     generation = at.generation + 1
     digest = _digest(at, payload)
     head = _HEADER.pack(_MAGIC, generation, len(payload), 0)[:-4]
     record = head + struct.pack("<I", zlib.crc32(head)) + digest + payload
+    end = Position(at.offset + len(record), generation, digest, at.offset, at.changes + len(changes))
+    if limited and (end.offset > MAX_LOG or end.changes > MAX_CHANGES):
+        return None
     append_to_file(path, at.offset, record)
-    return Position(at.offset + len(record), generation, digest, at.offset, at.changes + len(changes))
+    return end
 
 
 def read(path: Path, at: Position, *, locked: bool = False) -> tuple[list[Change], Position, str | None]:
     """Return the changes of the records after `at`, where they end, and what is wrong with the next one, or None.
+
+    Only the record before `at` and those after it are read.
 
     A record is wrong if it is damaged, or if the one before `at` is not the one that was read: a writer removes a
     record that could not be flushed to disk. A last record that is torn is left out, with a warning. Without one if
     it is a part of a record that a writer may be writing; locked: there is no other writer.
     """
     try:
-        data = read_bytes(path, _MAX_FILE)
+        log = _Log(path, read_bytes(path, _MAX_FILE, at.start), at.start)
     except FileNotFoundError:
-        data = b""
-    known = at.start + _HEADER.size
-    if at.offset and data[known : known + _DIGEST] != at.digest:
+        log = _Log(path, b"", at.start)
+    except CorruptIndexError as error:
+        return [], at, str(error)
+    if at.offset and log.part(at.start + _HEADER.size, _DIGEST) != at.digest:
         return [], at, f"{path} has another record at byte {at.start} than before"
     changes: list[Change] = []
     try:
-        while at.offset < len(data):
-            record = _next_record(data, at)
+        while at.offset < log.end:
+            record = log.next_record(at)
             if record is None:
-                return changes, at, _torn_end(path, data, at, locked=locked)
+                return changes, at, log.torn_end(at, locked=locked)
             payload, end = record
             new = _decode(payload)
             changes += new
@@ -175,43 +181,61 @@ def read(path: Path, at: Position, *, locked: bool = False) -> tuple[list[Change
     return changes, at, None
 
 
-def _next_record(data: bytes, at: Position) -> tuple[bytes, Position] | None:
-    """Return (payload, end) of the record at a position; None if there is no complete and undamaged one."""
-    found = _header(data, at.offset)
-    if found is None:
-        return None
-    generation, length = found
-    start = at.offset + _HEADER.size + _DIGEST
-    payload, digest = data[start : start + length], data[start - _DIGEST : start]
-    if len(payload) < length or _digest(at, payload) != digest:
-        return None
-    if generation != at.generation + 1:
-        raise ValueError(f"a record of generation {generation} after {at.generation}")
-    return payload, Position(start + length, generation, digest, at.offset)
+@dataclass(frozen=True)
+class _Log:
+    """The bytes of a log from `first` on. All places are those in the file."""
 
+    path: Path
+    data: bytes
+    first: int
 
-def _header(data: bytes, at: int) -> tuple[int, int] | None:
-    """Return (generation, length) from the header of a record at this byte, None if there is none."""
-    if at + _HEADER.size > len(data):
+    @property
+    def end(self) -> int:
+        return self.first + len(self.data)
+
+    def part(self, start: int, length: int) -> bytes:
+        return self.data[start - self.first : start - self.first + length]
+
+    def next_record(self, at: Position) -> tuple[bytes, Position] | None:
+        """Return (payload, end) of the record at a position; None if there is no complete and undamaged one."""
+        found = self._header(at.offset)
+        if found is None:
+            return None
+        generation, length = found
+        start = at.offset + _HEADER.size + _DIGEST
+        payload, digest = self.part(start, length), self.part(start - _DIGEST, _DIGEST)
+        if len(payload) < length or _digest(at, payload) != digest:
+            return None
+        if generation != at.generation + 1:
+            raise ValueError(f"a record of generation {generation} after {at.generation}")
+        return payload, Position(start + length, generation, digest, at.offset)
+
+    def _header(self, at: int) -> tuple[int, int] | None:
+        """Return (generation, length) from the header of a record at this byte, None if there is none."""
+        header = self.part(at, _HEADER.size)
+        if len(header) < _HEADER.size:
+            return None
+        magic, generation, length, crc = _HEADER.unpack(header)
+        return (generation, length) if magic == _MAGIC and zlib.crc32(header[:-4]) == crc else None
+
+    def torn_end(self, at: Position, *, locked: bool) -> str | None:
+        """Warn of the bytes after the last record, and return None; or say what is wrong if a record follows them.
+
+        Inside a record, of which the header is there, nothing is a record: an id may be the text of a header.
+        """
+        header = self._header(at.offset)
+        inside = 1 if header is None else _HEADER.size + _DIGEST + header[1]
+        later = self.data.find(_MAGIC, at.offset + inside - self.first)
+        while later >= 0:
+            if self._header(self.first + later) is not None:
+                return f"{self.path} is damaged at byte {at.offset}: the checksum of a record does not match"
+            later = self.data.find(_MAGIC, later + 1)
+        left = self.end - at.offset
+        started = left < (_HEADER.size if header is None else inside)
+        if locked or not started:
+            text = f"{self.path} ends in {left:,} bytes of a save that did not finish; they are ignored"
+            warnings.warn(text, stacklevel=2)
         return None
-    magic, generation, length, crc = _HEADER.unpack_from(data, at)
-    if magic != _MAGIC or zlib.crc32(data[at : at + _HEADER.size - 4]) != crc:
-        return None
-    return generation, length
-
-
-def _torn_end(path: Path, data: bytes, at: Position, *, locked: bool) -> str | None:
-    """Warn of the bytes after the last record, and return None; or return what is wrong if a record follows them."""
-    later = data.find(_MAGIC, at.offset + 1)
-    while later >= 0:
-        if _header(data, later) is not None:
-            return f"{path} is damaged at byte {at.offset}: the checksum of a record does not match"
-        later = data.find(_MAGIC, later + 1)
-    left, header = len(data) - at.offset, _header(data, at.offset)
-    started = left < _HEADER.size if header is None else left < _HEADER.size + _DIGEST + header[1]
-    if locked or not started:
-        warnings.warn(f"{path} ends in {left:,} bytes of a save that did not finish; they are ignored", stacklevel=2)
-    return None
 
 
 def _digest(before: Position, payload: bytes) -> bytes:

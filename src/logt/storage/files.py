@@ -33,6 +33,8 @@ _MAX_HEADER = 1 << 20  # bytes
 _PIECE = 1 << 20  # bytes that are copied at a time
 _NOT_SUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # F_FULLFSYNC on network file systems
 
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)
+
 _DTYPES = {
     "F32": np.float32,
     "I8": np.int8,
@@ -84,19 +86,21 @@ def write_all(file: int, data: bytes) -> None:
 
 
 def append_to_file(path: Path, start: int, data: bytes) -> None:
-    """Write bytes at the end of a file, from `start` on, and flush them to disk; cut them off if that fails."""
-    new = not path.exists()
+    """Write bytes at the end of a file, from `start` on, and flush them to disk; cut them off if that fails.
+
+    The name of the file is flushed with its first bytes, even if an earlier attempt has made it.
+    """
     with open_descriptor(path, os.O_WRONLY | os.O_CREAT) as file:
         os.ftruncate(file, start)
         os.lseek(file, start, os.SEEK_SET)
         try:
             write_all(file, data)
             flush(file)
+            if start == 0:
+                flush_folder(path.parent)
         except BaseException:
             os.ftruncate(file, start)
             raise
-    if new:
-        flush_folder(path.parent)
 
 
 def flush(file: int) -> None:
@@ -118,11 +122,23 @@ def flush_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, and flush their names to disk."""
-    missing = missing_folders(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in reversed(missing):
-        flush_folder(path.parent)
+    """Make a folder and its parents, and flush their names to disk.
+
+    The innermost one that exists is flushed, too: a process that was killed may have made it a moment ago.
+    """
+    for path in reversed(missing_folders(folder)):
+        _flush_name(path.parent)
+        path.mkdir(exist_ok=True)
+    _flush_name(folder)
+
+
+def _flush_name(folder: Path) -> None:
+    """Flush the name of a folder to disk, unless it is in one that only others can have made it in."""
+    try:
+        flush_folder(folder.parent)
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
 
 
 def missing_folders(folder: Path) -> list[Path]:
@@ -164,11 +180,12 @@ def array_file(arrays: Mapping[str, Array], metadata: dict[str, str] | None = No
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file of at most `most` bytes."""
+def read_bytes(path: Path, most: int, start: int = 0) -> bytes:
+    """Return the bytes of a regular file of at most `most` bytes, from `start` on."""
     with open_regular(path) as file:
         if os.fstat(file).st_size > most:
             raise CorruptIndexError(f"{path} has more than {most:,} bytes")
+        os.lseek(file, start, os.SEEK_SET)
         with os.fdopen(os.dup(file), "rb") as stream:
             return stream.read()
 

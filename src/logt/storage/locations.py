@@ -18,9 +18,25 @@ from logt._internal.extras import needs_extra
 from logt._internal.types import Array
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage.cache import read_cached
-from logt.storage.files import checksum, make_folder, read_array_file, read_bytes, replace_file
+from logt.storage.files import (
+    checksum,
+    flush_folder,
+    make_folder,
+    open_here,
+    read_array_file,
+    read_bytes,
+    replace_file,
+)
 from logt.storage.lock import LOCK, Lock, NoLock
-from logt.storage.manifest import INDEX_FILE, MANIFEST, MAX_MANIFEST, manifest_bytes, parse_manifest
+from logt.storage.manifest import (
+    ARRAY_FILE,
+    INDEX_FILE,
+    MANIFEST,
+    MAX_MANIFEST,
+    UNFINISHED,
+    manifest_bytes,
+    parse_manifest,
+)
 
 ORPHAN_SECONDS = 7 * 24 * 3600
 """After this time, files at a URL that no manifest names are removed by the next commit: no build takes as long."""
@@ -28,7 +44,8 @@ ORPHAN_SECONDS = 7 * 24 * 3600
 MANIFEST_NAME = re.compile(r"manifest(-\d{12})?\.json")
 """The names of manifests, in a folder and by URL."""
 
-_SUPERSEDED = b"superseded\n"  # takes the place of an old manifest at a URL
+_SUPERSEDED = re.compile(rb"superseded ([0-9a-f]{32})\n")  # takes the place of an old manifest at a URL; its state
+_SUPERSEDED_SIZE = len(b"superseded \n") + 32
 _TIMES = ("LastModified", "last_modified", "mtime", "created")  # what stores call the time of writing
 
 
@@ -102,10 +119,28 @@ class LocalLocation:
                 raise InvalidInputError(f"{self.folder} exists and is not an index; choose another path")
             make_folder(self.folder)
         lock = Lock(self.folder)
-        for left in self.folder.glob(".*.tmp"):  # of a writer that was killed
+        try:
+            self._clean()
+            flush_folder(self.folder)  # the names that a writer that was killed could not flush
+            if create and not self.holds_index():
+                os.close(open_here(self.folder / UNFINISHED, os.O_WRONLY))
+        except BaseException:
+            lock.close()
+            raise
+        return lock
+
+    def _clean(self) -> None:
+        """Remove what a writer that was killed has left."""
+        for left in self.folder.glob(".*.tmp"):
             if INDEX_FILE.fullmatch(left.name):
                 left.unlink(missing_ok=True)
-        return lock
+        if (self.folder / MANIFEST).exists():
+            self.remove(UNFINISHED)
+
+    def holds_index(self) -> bool:
+        """Return whether there is an index, even a damaged one, and not only what a killed first save has left."""
+        names = self.names()
+        return MANIFEST in names or (UNFINISHED not in names and any(re.fullmatch(ARRAY_FILE, n) for n in names))
 
     def read_manifest(self) -> Any:
         """Return the present manifest; raise FileNotFoundError if there is no index."""
@@ -127,8 +162,11 @@ class LocalLocation:
         """Return the generation of the present manifest, even of a damaged one; 0 if that is not known."""
         return 0
 
-    def commit(self, manifest: Mapping[str, Any]) -> None:
-        """Write a manifest whose files are there, and remove files that are not needed any more."""
+    def commit(self, manifest: Mapping[str, Any], new: Iterable[str] = ()) -> None:
+        """Write a manifest whose files are there, and remove files that are not needed any more.
+
+        new: files that no other manifest names. At a URL, they are removed if another writer was first.
+        """
         self.write_manifest(manifest)
         remove_other_files(self.folder, manifest["files"])
 
@@ -240,15 +278,23 @@ class RemoteLocation:
     def lock(self, *, create: bool = False) -> NoLock:
         return NoLock()
 
+    def holds_index(self) -> bool:
+        return self.newest_generation() > 0
+
     def read_manifest(self) -> Any:
+        before = 0
         while generation := self.newest_generation():
             name = _manifest_name(generation)
-            try:
+            with suppress(FileNotFoundError):
                 data = self.read(name)
-            except FileNotFoundError:
-                data = _SUPERSEDED
-            if data != _SUPERSEDED:  # by two commits since it was listed
-                return parse_manifest(data, f"{self.name}/{name}")
+                if not _SUPERSEDED.fullmatch(data):
+                    return parse_manifest(data, f"{self.name}/{name}")
+            if generation == before:  # otherwise two commits may have superseded it since it was listed
+                raise CorruptIndexError(
+                    f"{self.name}/{name} was superseded, but there is no newer manifest; "
+                    "restore that, or save another index here with overwrite=True"
+                )
+            before = generation
         raise FileNotFoundError(f"{self.name} holds no index: it has no manifest")
 
     def newest_generation(self) -> int:
@@ -258,30 +304,41 @@ class RemoteLocation:
         found = (MANIFEST_NAME.fullmatch(name) for name in self.names())
         return [int(name[1][1:]) for name in found if name and name[1]]
 
-    def commit(self, manifest: Mapping[str, Any]) -> None:
+    def commit(self, manifest: Mapping[str, Any], new: Iterable[str] = ()) -> None:
         missing = manifest["files"].keys() - self._list().keys()
         if missing:
+            self._remove_all(new)
             raise ConflictError(
                 f"{self.name}: another writer has removed {min(missing)} and {len(missing) - 1} other files; "
                 "nothing was changed. Save or build again"
             )
+        self.salt = os.urandom(16).hex()  # what is sent may arrive later: no other manifest names the same files
         name = _manifest_name(manifest["generation"])
         try:
             self.create(name, manifest_bytes(manifest))
         except FileExistsError:
-            sent_twice = self._holds(name, manifest_bytes(manifest))
-            if not sent_twice:
+            stored = self._stored_state(name)
+            if stored != manifest["state"]:  # otherwise the manifest was sent twice
+                self._remove_all(new if stored else ())
+                outcome = "nothing was changed" if stored else "it is not known whether this save is stored"
                 raise ConflictError(
-                    f"{self.name} was written by another since it was opened; nothing was changed. "
+                    f"{self.name} was written by another since it was opened; {outcome}. "
                     "Open it again, or save to another URL"
                 ) from None
         self._collect(manifest["generation"])
 
-    def _holds(self, name: str, data: bytes) -> bool:
+    def _remove_all(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.remove(name)
+
+    def _stored_state(self, name: str) -> str | None:
+        """Return the state of the manifest that got a name, even if it is superseded; None if that is not known."""
         try:
-            return self.read(name) == data
-        except FileNotFoundError:  # newer generations have replaced it
-            return False
+            data = self.read(name)
+            superseded = _SUPERSEDED.fullmatch(data)
+            return superseded[1].decode() if superseded else str(parse_manifest(data, name)["state"])
+        except (FileNotFoundError, CorruptIndexError):
+            return None
 
     def _collect(self, generation: int) -> None:
         """Remove the files of generations before the last one, and old files that no manifest names.
@@ -289,23 +346,25 @@ class RemoteLocation:
         A file that was written again since may be of a save that is not committed yet. The name of a manifest stays
         for as long, so that a save that began before it existed cannot use it. Times are those of the store.
         """
-        kept, old, files = set(), set(), self._list()
+        files = self._list()
+        kept: set[str] = set()
+        old: set[str] = set()
         for number in self._generations():
             name = _manifest_name(number)
-            if files.get(name, {}).get("size") == len(_SUPERSEDED):
+            if files.get(name, {}).get("size") == _SUPERSEDED_SIZE:
                 continue
             try:
-                named = set(parse_manifest(self.read(name), name)["files"])
+                manifest = parse_manifest(self.read(name), name)
             except (FileNotFoundError, CorruptIndexError):
                 continue
             if number >= generation - 1:
-                kept |= named
+                kept |= manifest["files"].keys()
             else:
-                old |= named
-                self.write(name, _SUPERSEDED)
+                old |= manifest["files"].keys()
+                self.write(name, f"superseded {manifest['state']}\n".encode())
         now, before = (_written(files.get(_manifest_name(number), {})) for number in (generation, generation - 1))
         for name, about in files.items():
-            left = MANIFEST_NAME.fullmatch(name) and about["size"] == len(_SUPERSEDED)
+            left = MANIFEST_NAME.fullmatch(name) and about["size"] == _SUPERSEDED_SIZE
             if name in kept or not (left or INDEX_FILE.fullmatch(name)):
                 continue
             written = _written(about)

@@ -15,6 +15,9 @@ from logt.lists.method import Sketched
 from logt.storage.files import UNUSABLE, checksum
 
 MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished"
+"""The name of an empty file that a folder has until its first save is complete."""
+
 FORMAT = 1
 """Of the files that this version writes and reads."""
 
@@ -25,13 +28,16 @@ ARRAY_FILE = rf"({_KINDS})-[0-9a-f]{{16}}\.safetensors"
 # of a distributed build that has not ended
 _BUILD = r"build-[0-9a-f]{16}-(plan|[0-9]{8}|links-[0-9]+-[0-9]{8})\.json"
 _LOG = r"changes-[0-9a-f]{32}\.log"
-INDEX_FILE = re.compile(rf"\.lock|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp")
+INDEX_FILE = re.compile(
+    rf"\.lock|\.unfinished|{ARRAY_FILE}|{_LOG}|{_BUILD}|\.(manifest\.json|{ARRAY_FILE}|{_BUILD})\.\d+\.tmp"
+)
 """The names of all files of an index but the manifest."""
 
 MAX_MANIFEST = 1 << 28
 """Bytes of a manifest, at most."""
 
 _MAX_GENERATION = 1 << 62
+_SETTINGS = {"dim", "metric", "seed", "segment_size", "next_id"}
 
 
 @contextmanager
@@ -88,6 +94,8 @@ def _check_fields(manifest: Mapping[str, Any]) -> None:
     for name, kind in (("settings", dict), ("models", dict), ("segments", list), ("files", dict)):
         if type(manifest[name]) is not kind:
             raise ValueError(f"{name} is a {type(manifest[name]).__name__}")
+    if wrong := manifest["settings"].keys() ^ _SETTINGS:  # others may be parameters of `Index`, too
+        raise ValueError(f"the setting {min(wrong)!r} is missing or unknown")
     for name, about in manifest["files"].items():
         if not re.fullmatch(ARRAY_FILE, name):
             raise ValueError(f"{name!r} is not the name of a file of an index")

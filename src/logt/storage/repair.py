@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class Examination:
-    """What can be read of an index, and what is lost. kept: the number of its vectors."""
+    """What can be read of an index, and what is lost.
+
+    aside: the folder that a repair makes, and moves files to that the index does not have any more. kept: the number
+    of vectors.
+    """
 
     folder: Path
+    aside: Path
     losses: tuple[Loss, ...]
     kept: int
     segments: int
@@ -62,11 +68,6 @@ class Examination:
     manifest: dict[str, Any]  # of the repaired index
     new_files: Mapping[str, bytes]
     log: tuple[Change, ...]
-
-    @property
-    def aside(self) -> Path:
-        """The folder that a repair moves files to that the index does not have any more."""
-        return self.folder / f"damaged-{self.manifest['generation'] - 1}"
 
 
 def examine(folder: Path) -> Examination:
@@ -109,6 +110,12 @@ def repair(folder: Path, check: Callable[[Path], object] | None = None) -> Exami
             elif (folder / name).exists():
                 os.replace(folder / name, found.aside / name)
         return found
+
+
+def _new_name(path: Path) -> Path:
+    """Return a path, or one with a number after it, that nothing has: an earlier repair may have used the first."""
+    names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def _link_aside(found: Examination, manifest: bytes) -> None:
@@ -187,6 +194,7 @@ class _Examiner:
         }
         return Examination(
             folder=self._folder,
+            aside=_new_name(self._folder / f"damaged-{generation}"),
             losses=tuple(self._losses),
             kept=_count(kept, log),
             segments=len(entries),
@@ -360,7 +368,7 @@ class _Examiner:
             warnings.simplefilter("ignore")  # it is reported as a loss
             log, end, wrong = changes.read(path, start_of_log(self._manifest))
         left = path.stat().st_size - end.offset if path.is_file() else 0
-        if left:
+        if left or wrong:
             reason = wrong or "of a save that did not finish"
             self._lose(f"the last {left:,} bytes of the write-ahead log", reason, vectors=None if wrong else 0)
         lost = [change for change in log if change.kind == "add" and change.model not in models]

@@ -9,7 +9,7 @@ no log at a URL. See docs/reference/format.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ class Store:
         self.location, self.name, self._lock = location, location.name, lock
         self._state: str | None = None  # of the manifest that was read or written last
         self.position = Position(0, 0, b"")  # what was found, read or written last
+        self.replaces_index = False  # there was an index, even a damaged one, when this store was created
         self._files: Mapping[str, dict[str, Any]] = {}
         self._names = FileNames()
         self._loaded: dict[str, Mapping[str, Array]] = {}  # the mapped files of that manifest, by checksum
@@ -50,6 +51,7 @@ class Store:
         location = location_at(path)
         store = cls(location, location.lock(create=True))
         try:
+            store.replaces_index = location.holds_index()
             store.position = last_position(location)
         except (CorruptIndexError, FileNotFoundError):
             store.position = Position(0, location.newest_generation(), b"")
@@ -164,22 +166,25 @@ class Store:
 
     # -------------------------------------------------------------------------------------------------- writing
 
-    def append(self, pending: Sequence[Change], nbytes: int) -> bool:
+    def append(self, pending: Sequence[Change]) -> bool:
         """Add changes to the write-ahead log as one generation; they are on disk when this returns True.
 
         Return False if only new files can hold them: there is no log, it would grow too large, or its end is lost.
         """
-        folder, room = self.location.folder, self.position.has_room(nbytes, len(pending))
+        folder = self.location.folder
         named = [replace(change, model=self._names.find(change.model)) for change in pending]
         unknown = any(change.kind == "add" and change.model is None for change in named)
-        if self._state is None or folder is None or unknown or not room:
+        if self._state is None or folder is None or unknown:
             return not pending and self._state is not None
         if pending:
             path = log_path(folder, self._state)
             if not changes.is_whole(path, self.position):
                 return False
             self._check_unchanged()
-            self.position = changes.append(path, self.position, named)
+            end = changes.append(path, self.position, named, limited=True)
+            if end is None:
+                return False
+            self.position = end
         return True
 
     def write(self, stored: StoredIndex) -> None:
@@ -191,13 +196,7 @@ class Store:
         self._check_unchanged()
         writer = Writer(self.location.write, self._files, self._names, self.location.salt)
         manifest = writer.manifest(stored, self.generation + 1)
-        new = manifest["files"].keys() - self._files.keys()
-        try:
-            self._commit(manifest, writer.names)
-        except ConflictError:
-            for name in new if self.location.salt else ():  # no other writer has files of these names
-                self.location.remove(name)
-            raise
+        self._commit(manifest, writer.names, new=manifest["files"].keys() - self._files.keys())
 
     def write_entries(self, contents: Mapping[str, Any], files: Mapping[str, dict[str, Any]]) -> None:
         """Write a new manifest for files that are there already.
@@ -208,11 +207,11 @@ class Store:
         manifest = {"format": FORMAT, "generation": self.generation + 1, **contents, "files": dict(files)}
         self._commit(manifest, FileNames())
 
-    def _commit(self, manifest: dict[str, Any], names: FileNames) -> None:
+    def _commit(self, manifest: dict[str, Any], names: FileNames, new: Iterable[str] = ()) -> None:
         manifest = {**manifest, "state": state_of(manifest)}
         self._attempt = manifest, names
         try:
-            self.location.commit(manifest)
+            self.location.commit(manifest, new)
         except ConflictError:
             self._files, self._names = {}, FileNames()  # the next attempt writes all files again
             raise
