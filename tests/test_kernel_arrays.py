@@ -1,4 +1,7 @@
-"""Kernels take arrays as they are: they refuse those of another type or order, and do not write to a copy."""
+"""Kernels take arrays as they are: they refuse those of another type, order or number of dimensions.
+
+They write neither to a copy nor to an array that is read-only.
+"""
 
 import numpy as np
 import pytest
@@ -126,34 +129,44 @@ def searcher_calls():
     }
 
 
-def wrong_arrays(array):
-    """Return the array as another type, with gaps, and in the order of Fortran."""
+def wrong_arrays(array, *, any_shape=False):
+    """Return the array as another type, with the other order of bytes, other dimensions, gaps, and as in Fortran."""
     gaps = np.repeat(array, 2, axis=-1)[..., ::2], np.repeat(array, 2, axis=0)[::2], np.asfortranarray(array)
     other = array.astype(np.float32 if array.dtype == np.float64 else np.float64)
-    return [other, *(copy for copy in gaps if not copy.flags.c_contiguous)]
+    swapped = [array.astype(array.dtype.newbyteorder())] if array.dtype.itemsize > 1 else []
+    shapes = [] if any_shape else [array[None], array[..., None]]
+    return [other, *swapped, *shapes, *(copy for copy in gaps if not copy.flags.c_contiguous)]
 
 
-def check_refusals(call, arguments):
+def check_refusals(call, arguments, **shapes):
+    first = [np.copy(a) for a in arguments]
     call(*arguments)
+    written = [place for place, a in enumerate(arguments) if not np.array_equal(a, first[place])]
+    for place in written:
+        locked = first[place].copy()
+        locked.flags.writeable = False
+        with pytest.raises(TypeError):
+            call(*arguments[:place], locked, *arguments[place + 1 :])
+        np.testing.assert_array_equal(locked, first[place])
     arrays = {place: a for place, a in enumerate(arguments) if isinstance(a, np.ndarray)}
     before = {place: a.copy() for place, a in arrays.items()}
     for place, array in arrays.items():
-        for wrong in wrong_arrays(array):
+        for wrong in wrong_arrays(array, **shapes):
             with pytest.raises(TypeError):
                 call(*arguments[:place], wrong, *arguments[place + 1 :])
-            np.testing.assert_array_equal(wrong, before[place])
+            np.testing.assert_array_equal(wrong.reshape(array.shape), before[place])
             for other, a in arrays.items():
                 np.testing.assert_array_equal(a, before[other])
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_kernel_refuses_an_array_of_another_type_or_order(name):
+def test_a_kernel_refuses_an_array_of_another_type_or_shape(name):
     check_refusals(getattr(_kernels, name), [np.copy(a) if isinstance(a, np.ndarray) else a for a in CALLS[name]])
 
 
-def test_a_searcher_refuses_an_array_of_another_type_or_order(searcher_calls):
-    for call, arguments in searcher_calls.values():
-        check_refusals(call, list(arguments))
+def test_a_searcher_refuses_an_array_of_another_type_or_shape(searcher_calls):
+    for name, (call, arguments) in searcher_calls.items():
+        check_refusals(call, list(arguments), any_shape=name == "search_one")  # q may be a vector or a row
 
 
 def test_every_kernel_is_called_here(searcher_calls):

@@ -45,7 +45,7 @@ def test_a_model_that_an_index_names_is_loaded_only_if_the_user_has_passed_it(al
     with pytest.raises(InvalidInputError, match="cannot be read"):
         Photos.open(album)
     Photos.open(album, model=album / "moved.onnx")
-    path.write_bytes(b"another one")
+    path.write_bytes(b"\x08\x09")
     with pytest.raises(InvalidInputError, match="different model"):
         Photos.open(album)
 
@@ -72,7 +72,7 @@ def test_an_index_names_no_other_text_encoder_for_a_model(album, model, is_given
 
 def test_the_text_encoder_in_the_settings_of_a_model_is_kept(album, model, tmp_path):
     for name in ("words.onnx", "words.json"):
-        (tmp_path / name).write_bytes(b"anything")
+        (tmp_path / name).write_bytes(b"\x08\x09")  # an empty model
     words = {"text_model": "../words.onnx", "tokenizer": "../words.json"}
     model.with_suffix(".json").write_text(json.dumps({**words, "fit": "crop"}))
     update(album, model=model, relearn=True)

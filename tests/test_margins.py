@@ -39,6 +39,19 @@ def queries(index):
     return np.concatenate([Q, others]), np.concatenate([own, np.full(30, -1)])
 
 
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+@pytest.mark.parametrize("exponent", [-50, 50])  # of 2, so that norms are between 1e-15 and 1e18
+def test_a_scale_that_is_a_power_of_two_changes_neither_margins_nor_results(rng, metric, exponent):
+    X = rng.standard_normal((1300, 24), np.float32) * rng.uniform(1, 3, (1300, 1)).astype(np.float32)
+    (one, Q), (other, scaled) = (
+        (built(np.ldexp(X, by), metric=metric), np.ldexp(X[:50] + np.float32(0.5), by)) for by in (0, exponent)
+    )
+    expected, found = (index._snapshot.segments[0].codec.measured for index in (one, other))
+    np.testing.assert_array_equal(found.margins, expected.margins)
+    assert (found.near, found.depths) == (expected.near, expected.depths)
+    assert (other.search(scaled, K).ids == one.search(Q, K).ids).all()
+
+
 def lists_read(index, q, limits):
     """Return how many lists a query reads: the reference implementation of readers.hpp, for one segment."""
     (segment,) = index._snapshot.segments

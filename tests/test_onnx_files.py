@@ -136,9 +136,55 @@ def test_tensors_are_found_wherever_a_model_has_them(tmp_path):
     assert found == {f"{name}.bin": tmp_path / f"{name}.bin" for name in names}
 
 
-def test_bytes_that_are_no_model_have_no_external_data(tmp_path, small, rng):
-    data = small.read_bytes()
-    for content in (b"", b"\xff" * 40, b"\x3a\x05", b"\x3a\x80", rng.bytes(1000), data[:-1], data[: len(data) // 2]):
-        (tmp_path / "x.onnx").write_bytes(content)
-        assert external_files(tmp_path / "x.onnx", BytesIO(content)) == {}
-        assert fingerprint(tmp_path / "x.onnx") == hashlib.sha256(content).hexdigest()
+def test_bytes_that_are_no_model_are_refused(tmp_path, small, rng):
+    data, path = small.read_bytes(), tmp_path / "x.onnx"
+    for content in (b"\xff" * 40, b"\x3a\x05", b"\x3a\x80", rng.bytes(1000), data[:-1], data[: len(data) // 2]):
+        path.write_bytes(content)
+        for use in (fingerprint, Model.load, lambda path: external_files(path, BytesIO(path.read_bytes()))):
+            with pytest.raises(InvalidInputError, match="cannot be loaded as an ONNX model"):
+                use(path)
+
+
+GROUP = b"\xa3\x06\x0a\x03abc\xab\x06\xac\x06\xa4\x06"  # of an unknown field, with another one in it
+
+
+def test_unknown_groups_hide_no_external_data(model):
+    path, weights = model
+    for content in (path.read_bytes() + GROUP, GROUP + path.read_bytes()):
+        path.write_bytes(content)
+        assert external_files(path, BytesIO(content)) == {"net.onnx.data": weights}
+        Model.load(path)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *(GROUP[:-2], GROUP[:2] + b"\xac\x06", GROUP[2:-2] + b"\xa4\x06", b"\xa3\x06" * 200 + b"\xa4\x06" * 200),
+        *(b"\xba\x80\x80\x80\x10\x00", b"\x02\x00", b"\x0f", b"\x0d\x00"),
+    ],
+    ids=["open", "other end", "no beginning", "deep", "large number", "number 0", "kind 7", "too short"],
+)
+def test_bytes_that_another_reader_may_understand_in_another_way_are_refused(model, field):
+    path, _ = model
+    path.write_bytes(path.read_bytes() + field)
+    with pytest.raises(InvalidInputError, match="cannot be loaded as an ONNX model"):
+        Model.load(path)
+
+
+def test_a_name_that_is_no_text_is_refused_and_other_facts_of_external_data_may_be_anything(model):
+    path, weights = model
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"net.onnx.data", b"net\xffonnx.data"))
+    with pytest.raises(InvalidInputError, match="outside of its folder"):
+        Model.load(path)
+    proto = onnx.load_from_string(content)
+    for key, value in (("checksum", "x" * 100_000), ("x" * 100, "")):
+        proto.graph.initializer[0].external_data.add(key=key, value=value)
+    assert external_files(path, BytesIO(proto.SerializeToString())) == {"net.onnx.data": weights}
+
+
+def test_a_model_whose_external_data_are_not_known_reads_none_from_the_current_folder(model, monkeypatch):
+    monkeypatch.chdir(model[0].parent)
+    monkeypatch.setattr("logt.descriptors.onnx_session.external_files", lambda *_: {})
+    with pytest.raises(InvalidInputError, match="cannot be loaded as an ONNX model"):
+        Model.load(model[0])

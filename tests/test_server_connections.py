@@ -2,16 +2,18 @@
 
 import asyncio
 import socket
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
 from server_testing import run_server, wait_until
 
 from logt.server.access import address_group
-from logt.server.connections import MAX_HEAD_BYTES
+from logt.server.connections import MAX_HEAD_BYTES, MAX_HEADERS
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SLOW = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHUNKED = b"POST /body HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 BODY = b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
 IDLE = 0.4
 LARGE = 64 << 20
@@ -130,6 +132,43 @@ def test_too_long_headers_are_refused(connect):
     except OSError:
         pass
     assert b"200" not in received
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [SLOW + GET[:-2] + b"X: ", SLOW + b"\r\n", CHUNKED + b"0\r\nX: ", CHUNKED + b"5;x="],
+    ids=["next headers", "empty lines", "trailers", "chunk extension"],
+)
+def test_bytes_that_are_no_body_are_limited_while_a_request_is_worked_on(connect, sent):
+    connection = connect(sent)
+    with suppress(OSError):
+        for _ in range(1000):
+            connection.sendall((b"\r\n" if sent.endswith(b"\r\n") else b"xx") * 1000)
+    assert b"hello" not in read_all(connection)
+
+
+@pytest.mark.parametrize("sent", [GET[:-2], CHUNKED + b"0\r\n"], ids=["headers", "trailers"])
+def test_the_number_of_headers_is_limited(connect, sent):
+    headers = b"".join(b"a%d:\r\n" % n for n in range(MAX_HEADERS))
+    assert read_all(connect(sent + headers + b"\r\n")).startswith(b"HTTP/1.1 400 ")
+    few = headers[: headers.index(b"a%d:" % (MAX_HEADERS - 10))]
+    assert b"hello" in read_all(connect(sent + few + b"Connection: close\r\n\r\n"))
+
+
+@pytest.mark.parametrize("rest", [GET * 100, b"\0" * 9, GET + b"\0"], ids=["requests", "garbage", "both"])
+def test_at_most_one_request_waits_behind_a_response_and_nothing_after_it_is_read(connect, rest):
+    received = read_all(connect(SLOW + rest))
+    assert received.count(b"HTTP/1.1 200") == received.count(b"hello") == (2 if rest.startswith(GET) else 1)
+    assert received.endswith(b"hello")
+
+
+def test_requests_that_follow_each_other_may_have_any_number_of_bytes_together(connect):
+    connection = connect()
+    for _ in range(20):
+        connection.sendall(GET[:-2] + b"X: " + b"x" * (MAX_HEAD_BYTES // 10) + b"\r\n\r\n")
+        received = b""
+        while not received.endswith(b"hello"):
+            received += connection.recv(1 << 16)
 
 
 @pytest.mark.parametrize("limit", ["connections", "connections_per_address"])

@@ -143,6 +143,19 @@ def test_large_images_are_decoded_one_at_a_time():
             decoder.decode(encode(Image.new("L", (400, 400))), 100)
 
 
+@pytest.mark.parametrize("name", ["AVIF", "BMP", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "WEBP"])
+def test_images_of_slow_formats_are_large_from_fewer_pixels_on(decoder, monkeypatch, name):
+    if name not in Image.SAVE:
+        pytest.skip(f"this Pillow writes no {name}")
+    monkeypatch.setattr(decoder, "_limits", DecodeLimits(slow_pixels=600))
+    image, larger = (encode(draw_scene(0, size=(30, height)), name) for height in (20, 21))
+    assert decoder.small.decode(image, 100).image.size == (30, 20)
+    if name not in ("JPEG", "PNG"):
+        with pytest.raises(LargeImageError, match="the limit is 600"):
+            decoder.small.decode(larger, 100)
+    assert decoder.decode(larger, 100).image.size == (30, 21)
+
+
 def test_an_image_that_takes_long_is_decoded_again_where_large_ones_are():
     with closing(ImageDecoder(DecodeLimits(), 1)) as decoder:
         decoder.decode(PHOTO, 100)

@@ -172,20 +172,28 @@ def held_bombs(monkeypatch):
         return send(*arguments, **request)
 
     monkeypatch.setattr(ImageDecoder, "_send", wait_and_send)
-    monkeypatch.setattr("logt.server.service._LARGE_PIXELS", 1000, raising=False)
+    monkeypatch.setattr("logt.server.service._LARGE_PIXELS", 1000)
+    monkeypatch.setattr("logt.server.service._SLOW_PIXELS", 500, raising=False)
     monkeypatch.setattr("logt.descriptors.image_decoder.LARGE_PIXELS", 1000)
     yield event
     event.set()
 
 
-BOMBS = {"pixels": encode_jpeg(draw_scene(1)), "scans": jpeg_of_scans(30, 20, 100)}
+JPEG_2000 = BytesIO()
+draw_scene(1, size=(30, 20)).save(JPEG_2000, "JPEG2000")
+BOMBS = {
+    "pixels": encode_jpeg(draw_scene(1)),
+    "scans": jpeg_of_scans(30, 20, 100),
+    "slow format": JPEG_2000.getvalue(),
+}
 SMALL_PHOTO = encode_jpeg(draw_scene(0, size=(30, 20)))
 
 
 @pytest.mark.parametrize(
-    ("path", "many"), [(f"{API}/search/photo", "pixels"), ("/", "pixels"), (f"{API}/search/photo", "scans")]
+    ("path", "many"),
+    [("/", "pixels"), *((f"{API}/search/photo", many) for many in BOMBS)],
 )
-def test_pictures_with_many_pixels_or_scans_do_not_hold_up_others(photo_album, held_bombs, path, many):
+def test_pictures_that_may_take_long_to_decode_do_not_hold_up_others(photo_album, held_bombs, path, many):
     """They wait for one process of their own; if too many wait, the next is refused."""
     with (
         open_client(open_album(photo_album), workers=2, limits=Limits(seconds=10)) as client,

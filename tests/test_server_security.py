@@ -283,6 +283,32 @@ def test_wrong_tokens_are_counted_per_client_of_a_trusted_proxy(photo_album):
     assert [status("10.0.0.8", f"{number}.1.1.1") for number in range(30)] == limited  # not a proxy
 
 
+FORWARDED = (
+    "Forwarded",
+    "Via",
+    "X-Real-IP",
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded",
+)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "headers", "is_here"),
+    [
+        ((), {}, True),
+        (("10.0.0.7", "::1"), {}, True),
+        *((proxies, {}, False) for proxies in (("127.0.0.1",), ("10.0.0.7", "127.0.0.0/8"))),
+        *(((), {name: "https"}, False) for name in FORWARDED),
+    ],
+)
+def test_a_client_behind_a_proxy_is_never_local(photo_album, proxies, headers, is_here):
+    with open_client(open_album(photo_album), "127.0.0.1", proxies=proxies) as client:
+        about = client.get(f"{API}/photo/about", params={"id": photo_album[2][0]}, headers=headers).json()
+    assert (about["path"] is not None, about["original"]) == (is_here, is_here)
+
+
 @pytest.mark.parametrize("proxy", ["*", "proxy.example", "10.0.0.1/24", ""])
 def test_a_trusted_proxy_is_an_address(photo_album, run_logt, proxy):
     with pytest.raises(InvalidInputError, match=re.escape(f"got {proxy!r}")):

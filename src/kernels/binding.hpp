@@ -18,7 +18,7 @@ template <typename T, size_t Dims>
 using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 template <typename T, size_t Dims>
 using Out = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-using Any = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Any = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // items of one of two types: is_wide
 using Free = nb::call_guard<nb::gil_scoped_release>;  // other threads run meanwhile
 
 // Whether the items of an array are of the wider of the two types that it may have.

@@ -84,8 +84,8 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Address or network of a reverse proxy: use its headers X-Forwarded-For and X-Forwarded-Proto; "
-            "can be repeated.",
+            help="Address or network of a reverse proxy: use its headers X-Forwarded-For and X-Forwarded-Proto, and "
+            "take no client behind it for a local one; can be repeated.",
         ),
     ] = None,
     upload_mb: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MB.")] = 32,

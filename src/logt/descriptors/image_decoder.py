@@ -40,8 +40,8 @@ class DecodeLimits:
     """Limits of one image. A process may use three times the decoded bytes.
 
     pixels, decoded_bytes: larger images are refused. seconds: the time for an image. niceness: of the processes.
-    large_pixels: images of more pixels than this, and those that take more than `small_seconds`, are decoded one at a
-    time. Pixels count as in `read_image`.
+    large_pixels: images of more pixels than this, those of slow formats of more than `slow_pixels`, and those that
+    take more than `small_seconds`, are decoded one at a time. Pixels count as in `read_image`.
     """
 
     pixels: int = MAX_PIXELS
@@ -49,6 +49,7 @@ class DecodeLimits:
     seconds: float = 300.0
     niceness: int = 0
     large_pixels: int = LARGE_PIXELS
+    slow_pixels: int = LARGE_PIXELS
     small_seconds: float = FOREVER
 
 
@@ -130,8 +131,9 @@ class ImageDecoder:
         limits, request["max_bytes"] = self._limits, self._limits.decoded_bytes
         if "small" in self._accepts:
             try:
-                small = min(limits.pixels, limits.large_pixels)
-                return self._send(self._children, source, limits.small_seconds, **request, max_pixels=small)
+                small = {"max_pixels": limits.large_pixels, "max_slow_pixels": limits.slow_pixels}
+                most = {name: min(limits.pixels, pixels) for name, pixels in small.items()}
+                return self._send(self._children, source, limits.small_seconds, **request, **most)
             except LargeImageError:
                 if "large" not in self._accepts:
                     raise
@@ -152,7 +154,7 @@ class ImageDecoder:
             raise kind("the image", "decoding it takes too much memory or time") from None
         reply = json.loads(head)
         if "error" in reply:
-            is_large = reply["large"] and request["max_pixels"] < self._limits.pixels
+            is_large = reply["large"] and children is self._children
             raise (LargeImageError if is_large else ImageError)("the image", reply["error"])
         return reply, data
 

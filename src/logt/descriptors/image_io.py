@@ -40,6 +40,8 @@ _FORMATS = (
     *("AVIF", "BMP", "DIB", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "MPO"),
     *("PCX", "PNG", "PPM", "PSD", "QOI", "TGA", "TIFF", "WEBP"),
 )
+# 16 million pixels take less than a second. Others may take many: JPEG2000 4 s, and some decoders are in Python.
+_FAST_FORMATS = ("GIF", "HEIF", "JPEG", "MPO", "PNG", "TIFF")
 # What makes an image upright, by the orientation in its EXIF data, from 2 on.
 _TRANSPOSES = (
     *("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE"),
@@ -84,6 +86,7 @@ def read_image(
     side: int | None = None,
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
+    max_slow_pixels: int = MAX_PIXELS,
 ) -> Image:
     """Read an image as RGB, rotated as its EXIF data state, on white where it is transparent.
 
@@ -96,11 +99,14 @@ def read_image(
     count once for each 16 of them: decoding takes time for each scan, even if it is empty.
     max_bytes: refuse images that would decode to more bytes than this: pixels times 1 (gray, palette), 2 (gray with
     16 bits) or 4 bytes (all others).
+    max_slow_pixels: as max_pixels, of formats that take long to decode.
 
     Raises ImageError if the file is missing, damaged, too large, or not an image.
     """
     with _raising_image_errors(source), _open_source(source) as stream, _open_image(stream) as image:
         scans = count_scans(stream) if image.format in ("JPEG", "MPO") else 1
+        if image.format not in _FAST_FORMATS:
+            max_pixels = min(max_pixels, max_slow_pixels)
         return _decode(image, side, max_pixels, max_bytes, scans)
 
 

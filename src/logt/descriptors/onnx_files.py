@@ -28,17 +28,21 @@ _NESTED = {
 }
 _KEY, _VALUE = 1, 2  # the fields of an entry of the external data
 _MAX_TEXT = 1 << 16  # bytes
+_MAX_DEPTH = 100  # of groups in each other
 
 
 def external_files(file: Path, stream: BinaryIO) -> dict[str, Path]:
     """Return the files that hold the external data of a model, by the names that the model gives them.
 
-    file: the ONNX file. stream: its bytes. Names that lead out of its folder raise InvalidInputError.
+    file: the ONNX file. stream: its bytes. Names that lead out of its folder raise InvalidInputError, and so do bytes
+    that are not a model: onnxruntime could read them in another way.
     """
     try:
         names = sorted(set(_locations(stream, 0, stream.seek(0, os.SEEK_END), "model")))
-    except (ValueError, RecursionError):
-        return {}  # not an ONNX file
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{file} cannot be loaded as an ONNX model: {error}; copy or export it again"
+        ) from None
     folder = file.parent.resolve()
     paths = {name: folder / name for name in names}
     for name, path in paths.items():
@@ -77,33 +81,41 @@ def _locations(stream: BinaryIO, at: int, end: int, kind: str) -> Iterator[str]:
     for number, start, stop in _fields(stream, at, end):
         nested = _NESTED[kind].get(number)
         if nested == "external data":
-            entry = {field: _text(stream, *span) for field, *span in _fields(stream, start, stop)}
-            if entry.get(_KEY) == "location":
-                yield entry.get(_VALUE, "")
+            spans = {field: span for field, *span in _fields(stream, start, stop)}
+            if _KEY in spans and _text(stream, *spans[_KEY]) == "location":
+                yield _text(stream, *spans.get(_VALUE, (0, 0)))
         elif nested is not None:
             yield from _locations(stream, start, stop, nested)
 
 
 def _fields(stream: BinaryIO, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, start, stop) of the fields of a protobuf message that have a length.
+    """Yield (number, start, stop) of the fields of a protobuf message that have a length, outside of groups.
 
     Raise ValueError if it is damaged.
     """
+    groups: list[int] = []  # that are open
     while at < end:
         tag, at = _varint(stream, at)
-        kind = tag & 7
+        number, kind = tag >> 3, tag & 7
+        if not 0 < number < 1 << 29:
+            raise ValueError(f"invalid number of a field: {number}")
         if kind == 0:
             _, at = _varint(stream, at)
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         elif kind == 2:
             length, at = _varint(stream, at)
-            if at + length > end:
-                raise ValueError("a field is longer than its message")
-            yield tag >> 3, at, at + length
+            if at + length <= end and not groups:
+                yield number, at, at + length
             at += length
+        elif kind == 3 and len(groups) < _MAX_DEPTH:
+            groups.append(number)
+        elif kind == 4 and groups and groups[-1] == number:
+            groups.pop()
         else:
-            raise ValueError(f"unknown kind of field: {kind}")
+            raise ValueError(f"a field of the unknown kind {kind}, or a group without a beginning")
+    if at > end or groups:
+        raise ValueError("a field is longer than its message")
 
 
 def _varint(stream: BinaryIO, at: int) -> tuple[int, int]:
@@ -121,4 +133,4 @@ def _text(stream: BinaryIO, start: int, stop: int) -> str:
     if stop - start > _MAX_TEXT:
         raise ValueError("a text is too long")
     stream.seek(start)
-    return stream.read(stop - start).decode()
+    return stream.read(stop - start).decode(errors="surrogateescape")

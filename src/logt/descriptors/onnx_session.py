@@ -30,15 +30,21 @@ def load_session(file: Path) -> tuple[Any, str]:
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # images are processed in parallel instead
     options.enable_mem_pattern = False  # it needs inputs of equal size
     options.log_severity_level = 4  # errors are raised as exceptions
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         data = read_bytes(file, _MAX_BYTES)
     except OSError as error:
         raise InvalidInputError(f"the model {file} cannot be read: {error.strerror or error}") from error
-    files = external_files(file, BytesIO(data))
+    try:
+        files = external_files(file, BytesIO(data))
+    except InvalidInputError:
+        check_unchanged(file, hashlib.sha256(data).hexdigest())  # of a downloaded file, it names the way out
+        raise
     before = fingerprint(file) if files else hashlib.sha256(data).hexdigest()
     check_unchanged(file, before)
-    # onnxruntime finds external data beside a path, but those of a model in memory in the current folder.
     source = str(file) if files else data
+    if not files:  # onnxruntime would read external data from the current folder; nothing is inside of a file
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.resolve()))
     try:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     except Exception as error:  # onnxruntime has no exception class of its own for invalid files

@@ -14,7 +14,7 @@ from logt.lists.measured import NEVER
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates
 
-_TINY = np.float32(1e-30)
+_TINY = np.finfo(np.float32).tiny
 _STEPS = 64  # pairs of margins that are tried, along each axis
 _UNUSUAL = 0.2  # of the queries like the collection, have results that are further away than those of most
 _MISTAKEN = 0.05  # of the others at most, are taken to be like the collection
@@ -89,8 +89,11 @@ def list_scores(codec: Codec, Q: Floats, *, distances: bool) -> tuple[Floats, Fl
     Z = codec.bands.rotate(2 * centred if distances else Q)
     bias = codec.list_bias[: codec.units] if distances else np.float32(0)
     scores: Floats = Z @ (codec.memory_vectors * codec.list_weight[: codec.units, None]).T + bias
-    variance = np.square(Z) @ codec.bands.per_dim(np.square(codec.bands.deviation))
-    return scores, offset[:, None], np.sqrt(np.maximum(variance, _TINY))[:, None]
+    # The products of squares are outside of the range of float32 where norms are large or small.
+    variance = np.square(Z, dtype=np.float64) @ codec.bands.per_dim(
+        np.square(codec.bands.deviation, dtype=np.float64)
+    )
+    return scores, offset[:, None], np.maximum(np.sqrt(variance), _TINY).astype(np.float32)[:, None]
 
 
 def best_margins(gaps: ListGaps, own: Array) -> Floats:

@@ -24,6 +24,7 @@ MAX_ATTEMPTS, ATTEMPT_SECONDS = 20, 60.0
 """Wrong tokens that a client address may send in so many seconds."""
 MAX_ADDRESSES = 10_000
 """Addresses whose attempts are counted."""
+_FORWARDED = ("forwarded", "via", "x-real-ip")  # headers of proxies, besides those that start with x-forwarded
 
 
 def check_host(headers: Headers, allowed: tuple[str, ...]) -> None:
@@ -40,11 +41,14 @@ def check_host(headers: Headers, allowed: tuple[str, ...]) -> None:
         raise HTTPError(421, "unknown_host", f"unknown host {host!r}; start the server with --allow-host NAME")
 
 
-def is_local(scope: Scope, headers: Headers) -> bool:
-    """Return whether a request comes from this machine, to an address of this machine, and not through a proxy."""
+def is_local(scope: Scope, headers: Headers, proxies: Sequence[str]) -> bool:
+    """Return whether a request comes from this machine, to an address of this machine, and not through a proxy.
+
+    proxies: addresses or networks of those that are trusted; they may set no header.
+    """
     client, host = (scope.get("client") or ("",))[0], urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    forwarded = any(name in headers for name in ("forwarded", "via", "x-forwarded-for", "x-real-ip"))
-    return is_loopback(client) and is_loopback(host) and not forwarded
+    forwarded = any(name in _FORWARDED or name.startswith("x-forwarded") for name in headers)
+    return is_loopback(client) and is_loopback(host) and not forwarded and not _is_in(client, proxies)
 
 
 def check_origin(scope: Scope, headers: Headers) -> None:
@@ -149,6 +153,11 @@ def address_group(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+
+
+def _is_in(client: str, proxies: Sequence[str]) -> bool:
+    address = parse_ip(client)
+    return address is not None and any(address in ipaddress.ip_network(name) for name in trusted_networks(proxies))
 
 
 def trusted_networks(proxies: Sequence[str]) -> list[str]:

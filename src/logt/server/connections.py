@@ -1,4 +1,4 @@
-"""Limits of connections: bytes of the headers, time to wait for a client, number in total and per address.
+"""Limits of connections: headers, requests that wait, time to wait for a client, number in total and per address.
 
 uvicorn alone counts connections that never send a request, and keeps them without a limit of time: some hundreds of
 them would stop the service.
@@ -16,7 +16,9 @@ from logt.server.access import address_group
 from logt.server.settings import Limits
 
 MAX_HEAD_BYTES = 64 << 10
-"""Bytes of the request line and the headers."""
+"""Bytes of the request line and the headers, and of the trailers."""
+MAX_HEADERS = 100
+"""Headers and trailers of a request: each takes much more memory than its bytes."""
 
 _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\ntoo many connections\n"
 
@@ -44,12 +46,15 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     If there are too many connections, the one that has waited longest for its client is closed. So silent and slow
     clients cannot lock others out; connections whose requests the server works on are never closed.
+
+    While a response is not complete, one more request may wait. What follows these two is not read, and the
+    connection is closed after their responses: requests that wait would take memory without a limit.
     """
 
     _limits: Limits
     _group = ""
     _since = 0.0
-    _head_bytes = 0
+    _head_bytes = 0  # since the last byte of a body, or the end of a request
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -66,11 +71,38 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_read and not self.cycle.keep_alive:
+            return
+        self._head_bytes += len(data)
         super().data_received(data)
-        self._head_bytes = 0 if self._in_request else self._head_bytes + len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
             self.transport.abort()
         self._watch()
+
+    def on_message_begin(self) -> None:
+        if self.pipeline:
+            raise ValueError("more than one request waits")  # goes to send_400_response
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed; behind complete requests, only close the connection after their responses."""
+        if self._is_read:
+            self.cycle.keep_alive = False
+        else:
+            super().send_400_response(msg)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -89,6 +121,11 @@ class _LimitedProtocol(HttpToolsProtocol):
     def _in_request(self) -> bool:
         """Whether the headers of a request are complete, and its response is not."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether the last request is complete, and its response is not."""
+        return self._in_request and not self.cycle.more_body
 
     def _watch(self) -> None:
         """Start the timer if the server waits for the client; bytes of incomplete headers do not restart it."""

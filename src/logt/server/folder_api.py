@@ -78,7 +78,7 @@ class RestoreResponse(BaseModel):
 def may_change(request: Request) -> bool:
     """Return whether a request may change the folder: --allow-changes, from this machine or with the token."""
     settings = get_service(request).settings
-    is_trusted = settings.token is not None or is_local(request.scope, request.headers)
+    is_trusted = settings.token is not None or is_local(request.scope, request.headers, settings.proxies)
     return settings.changes and not settings.read_only and is_trusted
 
 

@@ -148,7 +148,7 @@ async def describe_photo(request: Request, service: ServiceDependency, id: Photo
     if sends:
         with suppress(ImageError):
             camera = await service.image_pool.run(service.photo_decoder, lambda decoder: decoder.read_camera(path))
-    is_here = is_local(request.scope, request.headers)
+    is_here = is_local(request.scope, request.headers, service.settings.proxies)
     content = {"camera": camera, "original": sends, "path": str(path) if is_here else None}
     return ASCIIJSONResponse(content)
 
@@ -156,14 +156,15 @@ async def describe_photo(request: Request, service: ServiceDependency, id: Photo
 @router.post("/photo/show", status_code=204)
 async def show_photo(request: Request, service: ServiceDependency, id: PhotoId) -> None:
     """Show a photo in the file manager of this machine; for clients of this machine only."""
-    if not is_local(request.scope, request.headers):
+    if not is_local(request.scope, request.headers, service.settings.proxies):
         raise HTTPError(403, "not_here", "photos are shown in their folder on the machine of the server only")
     show_in_folder(await service.search_pool.run(service.photo_collection.photo_path, id))
 
 
 def sends_originals(request: Request) -> bool:
     """Return whether the client gets the files of photos: of this machine, or with --allow-download."""
-    return get_service(request).settings.originals or is_local(request.scope, request.headers)
+    settings = get_service(request).settings
+    return settings.originals or is_local(request.scope, request.headers, settings.proxies)
 
 
 @change_route("/photos", schemas.UploadResponse)

@@ -26,7 +26,8 @@ from logt.server.thread_pool import BoundedThreadPool, ImagePool
 
 _MAX_DECODERS = 2  # processes for images from clients, and as many for photos of the index
 _LARGE_PIXELS = 1 << 24  # an image of more pixels can take seconds
-_SMALL_SECONDS = 2.0  # an image that takes longer waits with the large ones, and starts again
+_SLOW_PIXELS = 1 << 21  # as can one of fewer pixels, in some formats
+_SMALL_SECONDS = 1.0  # an image that takes longer waits with the large ones, and starts again
 _MAX_PREVIEWS = 1000  # that wait
 _ID_BYTES = 100  # of an id in memory, roughly
 _NICENESS = 5  # of these processes: searches come first
@@ -49,6 +50,7 @@ class Service:
             seconds=limits.decode_seconds,
             niceness=_NICENESS,
             large_pixels=_LARGE_PIXELS,
+            slow_pixels=_SLOW_PIXELS,
             small_seconds=_SMALL_SECONDS,
         )
         self.photo_decoder = ImageDecoder(photos, processes)
