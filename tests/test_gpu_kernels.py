@@ -138,6 +138,15 @@ def test_lists_near_the_best_one_are_read(plan):
         assert mine == expected
 
 
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_large_norms_change_no_result_on_a_device(metric):
+    X, Q = clusters(1500, DIM, 1), clusters(20, DIM, 3)
+    expected, found = (
+        built(np.ldexp(X, by), metric=metric, measure=True).to(DEVICE).search(np.ldexp(Q, by), 10) for by in (0, 50)
+    )
+    assert (found.ids == expected.ids).all()
+
+
 def test_a_batch_that_reads_too_much_reads_nothing():
     totals, wrong = np.array([[2, 3], [64, 80], [2, 3]]), np.zeros(2, bool)
     before = HostKernels().sum_totals(totals, wrong, 5, 144)

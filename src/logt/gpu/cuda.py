@@ -148,7 +148,8 @@ class CudaKernels:
         count = len(queries)
         limit, totals = cupy.empty(count, cupy.uint32), cupy.empty((3, count), cupy.int64)
         ranks = queries.products, np.int64(lists.codec.units), lists.weight_of, lists.bias_of
-        deviation = queries.whole, np.int64(queries.whole.shape[1]), lists.variance, np.float32(plan.margin)
+        margin = np.float32(plan.margin * lists.deviation)
+        deviation = queries.whole, np.int64(queries.whole.shape[1]), lists.variance, margin
         numbers = *map(np.int64, (plan.width, plan.least, plan.enough)), np.int32(lists.rows[-1] > 0)
         known = lists.tiles, *lists.counts, np.int32(task_tiles), queries.wrong
         if count:

@@ -155,7 +155,7 @@ class HostKernels:
         limit, totals = np.full(len(queries), np.inf, np.float32), np.zeros((3, len(queries)), np.int64)
         scores = _list_scores(lists, queries.products)
         for q in np.flatnonzero(~queries.wrong):
-            deviation = np.sqrt(np.square(queries.whole[q]) @ lists.variance)
+            deviation = np.sqrt(np.square(queries.whole[q]) @ lists.variance) * lists.deviation
             order = np.argsort(-scores[q], kind="stable")
             before = np.cumsum([np.ones(len(order), np.int64), *(part[order] for part in own)], axis=1)
             held = (before >= needed[:, None]).all(axis=0)

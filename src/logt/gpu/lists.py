@@ -106,7 +106,8 @@ class DeviceLists:
     refinement, refinement_scale: None if they are not kept. ids: -1 where there is no vector. tile, tiles: of each
     list, the last of which holds vectors that are in none. rows, visible: vectors of each list, and those that are
     found; the same on the host. Y: the memory vectors. rotation: of queries. weight_of, bias_of: rank the lists.
-    variance: of the coordinates of residuals, for vectors of factor 1.
+    deviation: the largest of a coordinate of residuals, for vectors of factor 1. variance: of all coordinates, in
+    units of its square: products of squares are outside of the range of float32 where norms are large or small.
     """
 
     device: Device
@@ -130,6 +131,7 @@ class DeviceLists:
     mean: Any
     weight_of: Any
     bias_of: Any
+    deviation: float
     variance: Any
     stretch: Any = None
 
@@ -159,6 +161,7 @@ class DeviceLists:
         refine = codec.refine
         stride = -(-codec.dim // 4) * 4
         Y = device.put(codec.memory_vectors)
+        deviation = float(codec.bands.deviation.max()) or 1.0
         bias_of = codec.list_bias[: codec.units] if distances else np.zeros(codec.units, np.float32)
         lists = cls(
             device,
@@ -182,7 +185,8 @@ class DeviceLists:
             mean=device.put(codec.mean),
             weight_of=device.put(codec.list_weight[: codec.units]),
             bias_of=device.put(bias_of),
-            variance=device.put(codec.bands.per_dim(np.square(codec.bands.deviation)).astype(np.float32)),
+            deviation=deviation,
+            variance=device.put(codec.bands.per_dim(np.square(codec.bands.deviation / np.float32(deviation)))),
         )
         for number, segment in enumerate(segments):
             lists._copy(segment, _positions(listed[number], starts[number]))
