@@ -100,6 +100,7 @@ def test_keys_select_zoom_and_search_and_a_caption_opens_the_photo(shown, new_pa
         new_page.wait_for_selector(".results .card")
         new_page.keyboard.press("Tab")
         new_page.keyboard.press("Enter")  # skip to the photos
+        new_page.wait_for_function("() => location.hash")
         new_page.keyboard.press("Tab")
         assert new_page.evaluate("document.activeElement.closest('.card').id") == "result-0"
 

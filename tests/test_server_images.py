@@ -129,14 +129,14 @@ def test_an_interrupt_does_not_mix_up_replies(decoder, monkeypatch):
 
 def test_large_images_are_decoded_one_at_a_time():
     with closing(ImageDecoder(DecodeLimits(pixels=100_000, large_pixels=1000), 1)) as decoder:
-        assert decoder._large_child._places.acquire(timeout=1)
+        assert decoder._large_child._slots.acquire(timeout=1)
         assert decoder.decode(encode(Image.new("L", (20, 20))), 100)[0].size == (20, 20)  # small: no need to wait
         decoded = []
         thread = threading.Thread(target=lambda: decoded.append(decoder.decode(PHOTO, 1000)))
         thread.start()
         thread.join(0.5)
         assert not decoded
-        decoder._large_child._places.release()
+        decoder._large_child._slots.release()
         thread.join()
         assert decoded[0][0].size == (240, 180)
         with pytest.raises(ImageError, match="100,000"):
