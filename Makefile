@@ -41,7 +41,9 @@ $(VENV)/.bench: $(SOURCES) | $(BIN)/python
 
 # ------------------------------------------------------------------------------------------------ use and tests
 
-demo: $(VENV)/.installed      ## index and search a synthetic photo collection, next to exhaustive search
+demo:                         ## index and search a synthetic photo collection, next to exhaustive search
+	@test -e $(VENV)/.installed || echo "Compiling takes about two minutes; nothing is printed meanwhile"
+	@$(MAKE) --no-print-directory $(VENV)/.installed
 	$(BIN)/logt demo
 
 test: check                   ## all checks and tests

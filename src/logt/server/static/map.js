@@ -11,6 +11,7 @@ const PLAIN = 0xff9a9a9a; // of photos in no group; colors are ABGR
 let photos = null; // {ids, x, y, colors, labels}; labels: the rows of the representatives, those of large groups first
 let view = { x: SIZE / 2, y: SIZE / 2, scale: 0.01 }; // the place in the middle, and pixels of the canvas per unit
 let pixels = null, frame = null, lasso = null, loading = 0, wanted = [];
+let drawn = []; // {row, left, top, right, bottom} of the photos on the canvas, those on top last
 const thumbs = new Map(); // id -> bitmap, or null while it is loaded
 const chosen = new Set(); // rows that a lasso selected
 
@@ -21,7 +22,7 @@ export async function initMap() {
   photos = prepare(await response.json());
   fit();
   new ResizeObserver(fit).observe(canvas);
-  view.scale = 0.92 * Math.min(canvas.width, canvas.height) / SIZE;
+  view.scale = (0.96 * Math.min(canvas.width, canvas.height) - CELL * ratio()) / SIZE;
 }
 
 function prepare({ ids, x, y, group, representatives }) {
@@ -70,7 +71,7 @@ function draw() {
     }
   }
   context.putImageData(pixels, 0, 0);
-  wanted = [];
+  wanted = [], drawn = [];
   if (visible.length <= MAX_VISIBLE) drawPhotos(context, visible, CELL);
   else drawPhotos(context, photos.labels, 1.5 * CELL);
   if (lasso) drawLasso(context);
@@ -85,19 +86,20 @@ function drawPhotos(context, rows, width) {
     const key = Math.floor(photos.x[row] * view.scale / cell) * 1e6 + Math.floor(photos.y[row] * view.scale / cell);
     if (taken.has(key) || x < 0 || y < 0 || x > canvas.width || y > canvas.height) continue;
     taken.add(key);
-    drawThumb(context, photos.ids[row], x, y, chosen.has(row));
+    drawThumb(context, row, x, y);
   }
 }
 
-function drawThumb(context, id, x, y, isChosen) {
-  const thumb = thumbs.get(id);
+function drawThumb(context, row, x, y) {
+  const id = photos.ids[row], thumb = thumbs.get(id);
   if (thumb === undefined) wanted.push(id);
   if (!thumb) return;
   const scale = (0.86 * CELL * ratio()) / Math.max(thumb.width, thumb.height);
   const width = thumb.width * scale, height = thumb.height * scale;
-  context.fillStyle = isChosen ? "#3b5bdb" : "#fff";
+  context.fillStyle = chosen.has(row) ? "#3b5bdb" : "#fff";
   context.fillRect(x - width / 2 - 2, y - height / 2 - 2, width + 4, height + 4);
   context.drawImage(thumb, x - width / 2, y - height / 2, width, height);
+  drawn.push({ row, left: x - width / 2, top: y - height / 2, right: x + width / 2, bottom: y + height / 2 });
 }
 
 function drawLasso(context) {
@@ -142,8 +144,11 @@ function zoom(factor, [x, y] = [view.x, view.y]) {
   schedule();
 }
 
-// Return the row of the photo that is nearest to a place, -1 if none is near.
+// Return the row of the photo that is drawn at a place, or whose point is nearest to it; -1 if none is near.
 function nearest([x, y]) {
+  const [left, top] = toCanvas(x, y);
+  const shown = drawn.findLast((at) => at.left <= left && left <= at.right && at.top <= top && top <= at.bottom);
+  if (shown) return shown.row;
   let best = -1, least = ((NEAR * ratio()) / view.scale) ** 2;
   for (let row = 0; row < photos.x.length; row++) {
     const distance = (photos.x[row] - x) ** 2 + (photos.y[row] - y) ** 2;
