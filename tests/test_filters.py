@@ -140,6 +140,11 @@ def test_columns_of_other_libraries_are_masks(index, library):
     assert set(found.tolist()) == {*range(0, 40, 2), -1}
 
 
+def test_a_mask_of_integers_is_refused(index):
+    with pytest.raises(InvalidInputError, match="pass a mask of bool"):
+        index.search(np.ones(index.dim), filter=(index.ids % 2).tolist())
+
+
 def test_a_mask_with_missing_values_is_refused(index):
     pyarrow = pytest.importorskip("pyarrow")
     with pytest.raises(InvalidInputError, match="missing values"):

@@ -236,7 +236,10 @@ class Snapshot:
         elif (mask := as_mask(filter)) is not None:
             passing = split_mask(mask, [segment.count for segment in self.segments])
         else:
-            wanted = np.unique(self.to_int_ids(filter))
+            ids = self.to_int_ids(filter)
+            wanted = np.unique(ids)
+            if self.strings is None and len(ids) == len(self) > 2 and wanted[-1] <= 1:
+                raise InvalidInputError("the filter has 0 or 1 for each vector, which are ids; pass a mask of bool")
             return [segment.find(wanted) for segment in self.segments]
         visible: list[Mask | Ids] = []
         for segment, mine in zip(self.segments, passing, strict=True):
