@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -363,7 +364,11 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _check_file(file: Path) -> None:
     """Raise if SQLite would write to a file elsewhere, wait for a pipe, or delete a file that a journal names."""
-    if file.is_symlink() or (file.exists() and not file.is_file()):
+    try:
+        regular = stat.S_ISREG(file.lstat().st_mode)
+    except FileNotFoundError:  # or deleted since: SQLite deletes the journal of each change
+        return
+    if not regular:
         raise CorruptIndexError(f"{file} is not a regular file")
     if file.name.endswith("-journal"):
         with suppress(FileNotFoundError), file.open("rb") as stream:

@@ -24,7 +24,7 @@ from logt._internal.validation import check_array
 from logt.engine.items import Items
 from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
-from logt.storage.files import UNUSABLE, append_to_file, array_file, parse_arrays, read_bytes
+from logt.storage.files import UNUSABLE, append_to_file, array_file, file_size, parse_arrays, read_bytes
 
 MAX_PENDING = 8 << 20
 """Bytes of codes that wait to be logged; more are written as segments."""
@@ -128,7 +128,7 @@ def start_of_log(manifest: Mapping[str, Any]) -> Position:
 
 def is_whole(path: Path, at: Position) -> bool:
     """Return whether a log still has all bytes before a position."""
-    return at.offset == 0 or (path.is_file() and path.stat().st_size >= at.offset)
+    return at.offset <= (file_size(path) or 0)
 
 
 def append(path: Path, at: Position, changes: Sequence[Change], *, limited: bool = False) -> Position | None:

@@ -147,6 +147,15 @@ def missing_folders(folder: Path) -> list[Path]:
     return folders[: next((n for n, path in enumerate(folders) if path.exists()), len(folders))]
 
 
+def file_size(path: Path) -> int | None:
+    """Return the bytes of a file, None if there is none; it may be deleted at any moment."""
+    try:
+        about = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return about.st_size if stat.S_ISREG(about.st_mode) else None
+
+
 def copy_file(source: Path, target: Path, about: Mapping[str, Any]) -> None:
     """Copy a file of an index, as `replace_file` writes it; the bytes that are read are checked.
 

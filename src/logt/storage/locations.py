@@ -20,6 +20,7 @@ from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
 from logt.storage.cache import read_cached
 from logt.storage.files import (
     checksum,
+    file_size,
     flush_folder,
     make_folder,
     open_here,
@@ -103,8 +104,7 @@ class LocalLocation:
 
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, None if there is none."""
-        path = self.folder / name
-        return path.stat().st_size if path.is_file() else None
+        return file_size(self.folder / name)
 
     def remove(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)

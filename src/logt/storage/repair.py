@@ -24,7 +24,15 @@ from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.storage import changes
 from logt.storage.changes import Change, log_path, start_of_log
-from logt.storage.files import UNUSABLE, describe_file, make_folder, parse_arrays, read_array_file, read_bytes
+from logt.storage.files import (
+    UNUSABLE,
+    describe_file,
+    file_size,
+    make_folder,
+    parse_arrays,
+    read_array_file,
+    read_bytes,
+)
 from logt.storage.locations import LocalLocation
 from logt.storage.manifest import MANIFEST, MAX_MANIFEST, misfit_is_corruption, state_of
 from logt.storage.reading import ManifestReader
@@ -367,7 +375,7 @@ class _Examiner:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it is reported as a loss
             log, end, wrong = changes.read(path, start_of_log(self._manifest))
-        left = path.stat().st_size - end.offset if path.is_file() else 0
+        left = max(0, (file_size(path) or 0) - end.offset)
         if left or wrong:
             reason = wrong or "of a save that did not finish"
             self._lose(f"the last {left:,} bytes of the write-ahead log", reason, vectors=None if wrong else 0)
