@@ -9,6 +9,7 @@ import pytest
 from logt import _kernels
 from logt.lists.codec import Codec, CodecSettings
 from logt.lists.segment import ListSegment
+from logt.lists.visible import VisibleRows
 
 NONE = 0xFFFFFFFF
 
@@ -94,7 +95,7 @@ def searcher_calls():
     codec.add_to(recorder, codec.measured, distances=True)
     codec_arguments = recorder.arguments
     searcher.add_codec(*codec_arguments)
-    segment.add_to(searcher, 0)
+    VisibleRows.of(segment, None).add_to(searcher, 0)
     names = ("starts", "unit", "weight", "scale", "factor", "bias", "sign_bits", "low_bits", "refinement")
     names = (*names, "refinement_scale", "row", "ids")
     arrays = segment.compiled
@@ -102,9 +103,8 @@ def searcher_calls():
     def add(*given):
         other = _kernels.ListSearcher()
         other.add_codec(*codec_arguments)
-        other.add_segment(
-            0, _kernels.SegmentArrays(**dict(zip(names, given, strict=True))), np.ones(1100, bool), 1100, None
-        )
+        given_arrays = _kernels.SegmentArrays(**dict(zip(names, given, strict=True)))
+        other.add_segment(0, given_arrays, np.ones(1100, bool), 1100, zeros("u4", 0))
 
     def add_visible(*given):
         _kernels.ListSearcher().add_segment(0, arrays, given[0], 1100, given[1])

@@ -30,7 +30,7 @@ def index(whole):
 
 
 def keeps(index):
-    return len(index._state._prepared)
+    return len(index._state.known(None).kept)
 
 
 @pytest.mark.parametrize(

@@ -56,19 +56,15 @@ class ListSearcher {
         return codecs_.size() - 1;
     }
 
-    // visible: by row, or empty: all are. count: visible rows. chosen: or None: only these positions are searched.
-    void add_segment(size_t codec, const SegmentArrays& arrays, In<bool, 1> visible, size_t count,
-                     std::optional<In<uint32_t, 1>> chosen) {
+    // visible: by row, or empty: all are. count: visible rows. residual: the row of the residual of each position, or empty: they are
+    // in the same order.
+    void add_segment(size_t codec, const SegmentArrays& arrays, In<bool, 1> visible, size_t count, In<uint32_t, 1> residual) {
         logt::ListSegment s = arrays.segment();
         s.codec = codec;
         s.visible = visible.shape(0) ? reinterpret_cast<const uint8_t*>(visible.data()) : nullptr;
         s.count = count;
-        keep(visible);
-        if (chosen) {
-            s.chosen = chosen->data();
-            s.chosen_count = chosen->shape(0);
-            keep(*chosen);
-        }
+        s.residual = residual.shape(0) ? residual.data() : nullptr;
+        keep(visible, residual);
         segments_.push_back(s);
         arrays_.push_back(arrays);
     }
@@ -191,8 +187,7 @@ void bind_lists(nb::module_& m) {
         .def("add_codec", &ListSearcher::add_codec, "mean"_arr, "order"_arr, "signs"_arr, "bands"_arr, "book"_arr,
              "book_scale"_arr, "list_weight"_arr, "list_bias"_arr, "group_starts"_arr, "compared"_a, "margins"_arr, "near"_a,
              "sign_bytes"_a, "low_bytes"_a)
-        .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a,
-             "chosen"_arr.none())
+        .def("add_segment", &ListSearcher::add_segment, "codec"_a, "arrays"_a, "visible"_arr, "count"_a, "residual"_arr)
         .def("add_totals", &ListSearcher::add_totals, "rows"_arr, "visible"_arr, "scanned"_a)
         .def("set_graph", &ListSearcher::set_graph, "low"_arr, "high"_arr, "level"_arr, "removed"_arr,
              "nodes"_a, "parts"_a)

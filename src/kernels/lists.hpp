@@ -71,8 +71,7 @@ struct ListSegment {
     const int64_t* ids;      // by row, increasing
     const uint8_t* visible;  // by row: 0 hides it; or null: all are visible
     size_t count;            // visible rows
-    const uint32_t* chosen;  // or null: only these positions are searched, all of them visible
-    size_t chosen_count;
+    const uint32_t* residual;  // the row of `sign_bits` and `low_bits` for each position, or null: they are in the same order
 
     bool fits_node() const { return entries <= GraphNode::ENTRIES && !wide; }
     size_t unit_of(size_t entry, size_t p) const {
@@ -124,8 +123,7 @@ struct Graph {
 };
 
 // The lists of a codec in all shards of an index, when only the segments of one shard are searched: each shard then reads
-// the same lists as a search of the whole. rows, visible: vectors of each list. scanned: visible vectors without lists,
-// or that a filter chose.
+// the same lists as a search of the whole. rows, visible: vectors of each list. scanned: visible vectors without lists.
 struct Totals {
     const int64_t* rows;
     const int64_t* visible;

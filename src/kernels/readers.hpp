@@ -82,15 +82,14 @@ struct ListReader {
     int64_t decoded = 0, before = 0;
     float code_reach, least_reach = 0;
 
-    // Reads what is not in lists: small segments, and the rows that a filter chose.
+    // Reads what is not in lists: small segments, and the few rows that a filter passes.
     ListReader(Scan& scan, size_t number, size_t segment_count, const Totals* totals, int64_t& found)
         : scan(scan), number(number), segment_count(segment_count), totals(totals), found(found),
           code_reach(scan.code_reach) {
         for (size_t s = 0; s < segment_count; ++s) {
             const ListSegment& segment = scan.segments[s];
             if (segment.codec != number || !segment.count) continue;
-            if (segment.chosen) scan.decode_chosen(static_cast<uint32_t>(s));
-            else if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
+            if (!segment.starts) scan.decode(static_cast<uint32_t>(s), 0, segment.rows, 0);
             else rows += segment.rows, visible += segment.count;
         }
         scan.finish();
@@ -150,7 +149,7 @@ struct ListReader {
     void for_each_part(size_t unit, Use&& use) const {
         for (size_t s = 0; s < segment_count; ++s) {
             const ListSegment& segment = scan.segments[s];
-            if (segment.codec != number || !segment.count || segment.chosen || !segment.starts) continue;
+            if (segment.codec != number || !segment.count || !segment.starts) continue;
             const size_t from = static_cast<size_t>(segment.starts[unit]), to = static_cast<size_t>(segment.starts[unit + 1]);
             if (from < to) use(static_cast<uint32_t>(s), from, to);
         }
@@ -262,6 +261,7 @@ class Joint {
     }
     void decode(uint32_t segment, uint32_t p, size_t list, const int32_t* dots) {
         const ListSegment& s = readers_[0].scan.segments[segment];
+        if (Scan::hidden(s, p)) return;
         const float factor = s.factor[p], scale = s.scale[p], bias = s.bias ? s.bias[p] : 0;
         for (size_t e = 0; e < s.entries; ++e)
             entries_[e] = {static_cast<float>(s.weight[e * s.rows + p]),

@@ -105,6 +105,15 @@ struct Scan {
         for (size_t e = 0; e + (s.starts ? 1 : 0) < s.entries; ++e) missing.add(s.unit_of(e, p));
     }
 
+    static bool hidden(const ListSegment& s, size_t p) { return s.visible && !s.visible[s.row[p]]; }
+    // Which of the LANES positions from p on are visible, a bit each.
+    static uint32_t shown_from(const ListSegment& s, size_t p) {
+        if (!s.visible) return (1u << LANES) - 1;
+        uint32_t bits = 0;
+        for (size_t l = 0; l < LANES; ++l) bits |= static_cast<uint32_t>(s.visible[s.row[p + l]] != 0) << l;
+        return bits;
+    }
+
     // Estimates positions from..to-1 by their codes. With lists, `first` is c of the unit whose list they are in.
     void decode(uint32_t segment, size_t from, size_t to, float first) {
         counts.decoded += static_cast<int64_t>(to - from);
@@ -122,6 +131,8 @@ struct Scan {
         alignas(64) float estimate[LANES], reach[LANES];
         size_t p = from;
         for (; p + LANES <= s.rows && p < to; p += LANES) {
+            const uint32_t shown = shown_from(s, p);
+            if (!shown) continue;
             LanesOf<GATHER> sum = {};
             if (listed) {
                 sum = sixteen<GATHER>(s.weight + p);
@@ -138,7 +149,7 @@ struct Scan {
                 value += read<Part>(s.factor + at) * code_reach;
                 std::memcpy(reach + i * GATHER, &value, sizeof value);
             }
-            uint32_t wanted = not_below(reach, pool.threshold);
+            uint32_t wanted = not_below(reach, pool.threshold) & shown;
             if (to - p < LANES) wanted &= (1u << (to - p)) - 1;
             for (; wanted; wanted &= wanted - 1) {
                 const size_t l = static_cast<size_t>(__builtin_ctz(wanted));
@@ -147,21 +158,9 @@ struct Scan {
             }
         }
         for (; p < to; ++p) {
+            if (hidden(s, p)) continue;
             const float value = estimate_one(s, p, first), bound = value + s.factor[p] * code_reach;
             if (bound >= pool.threshold) wait_for_signs({segment, static_cast<uint32_t>(p), s.factor[p], value, bound});
-        }
-    }
-
-    // The positions that a filter passes, in increasing order.
-    void decode_chosen(uint32_t segment) {
-        const ListSegment& s = segments[segment];
-        counts.decoded += static_cast<int64_t>(s.chosen_count);
-        size_t list = 0;
-        for (size_t i = 0; i < s.chosen_count; ++i) {
-            const uint32_t p = s.chosen[i];
-            measure_codes(s, p, p + 1);
-            const float value = estimate_one(s, p, first_of(s, p, list)), bound = value + s.factor[p] * code_reach;
-            if (bound >= pool.threshold) wait_for_signs({segment, p, s.factor[p], value, bound});
         }
     }
 
@@ -179,6 +178,7 @@ struct Scan {
     void decode_node(const GraphNode& node, uint32_t segment, uint32_t p) {
         const ListSegment& s = segments[segment];
         ++counts.decoded;
+        if (hidden(s, p)) return;
         float estimate;
         if (s.fits_node()) {  // as estimate_one
             float sum = 0;
@@ -213,8 +213,15 @@ struct Scan {
         return sum * s.scale[p] + query.offset + (s.bias ? s.bias[p] : 0);
     }
 
-    const uint8_t* sign_bits(uint32_t segment, uint32_t p) const { return segments[segment].sign_bits + p * codec.sign_bytes; }
-    const uint8_t* low_bits(uint32_t segment, uint32_t p) const { return segments[segment].low_bits + p * codec.low_bytes; }
+    static size_t residual_of(const ListSegment& s, uint32_t p) { return s.residual ? s.residual[p] : p; }
+    const uint8_t* sign_bits(uint32_t segment, uint32_t p) const {
+        const ListSegment& s = segments[segment];
+        return s.sign_bits + residual_of(s, p) * codec.sign_bytes;
+    }
+    const uint8_t* low_bits(uint32_t segment, uint32_t p) const {
+        const ListSegment& s = segments[segment];
+        return s.low_bits + residual_of(s, p) * codec.low_bytes;
+    }
 
     void wait_for_signs(const Waiting& vector) {
         fetch_bytes(sign_bits(vector.segment, vector.position), codec.sign_bytes);
@@ -265,8 +272,6 @@ struct Scan {
     // Goes on with a vector whose sign bits were read, if it can still be among the best.
     [[gnu::always_inline]] void use_signs(const Waiting& vector) {
         if (!(vector.bound >= pool.threshold)) return;
-        const ListSegment& s = segments[vector.segment];
-        if (s.visible && !s.visible[s.row[vector.position]]) return;
         if (query.one_bit) pool.offer(vector.bound, with_signs(vector), vector.segment, vector.position);
         else wait_for_low_bits(vector);
     }

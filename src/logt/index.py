@@ -14,6 +14,7 @@ from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_choice, check_name
 from logt._linked_index import LinkedIndex
 from logt.engine import costs
+from logt.engine.filters import PreparedFilter
 from logt.engine.items import items_of
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
@@ -228,7 +229,7 @@ class Index(LinkedIndex):
         k: int = 10,
         *,
         params: SearchParams | None = None,
-        filter: Filter | None = None,
+        filter: Filter | PreparedFilter | None = None,
         rerank: Rerank | None = None,
         threads: int | None = None,
         on_invalid: Literal["raise", "ignore"] = "raise",
@@ -238,20 +239,22 @@ class Index(LinkedIndex):
         """Return the k best vectors for each row of Q, or for one query of shape (dim,).
 
         params: how much to read, a `logt.SearchParams`; its fields can also be passed as keyword arguments, such as
-        recall=0.99 or effort=0.5. filter: the vectors that can be found: ids, a mask over `index.ids`, or a function
-        from an array of ids to a mask. rerank: "diffusion" or a `logt.Diffusion` re-ranks the results on the neighbor
-        graph that `link` computed (cosine only); scores are then those of the diffusion. A function
-        (query, ids, scores) -> scores re-ranks the max(k, 100) best results of each query. threads: the default of
-        the index if None. on_invalid: "ignore" returns ids of -1 for queries with NaN, infinity, or a norm that is
-        too large or too small (0 under cosine), instead of raising an error. by: "item" returns the k best items that
-        were passed to `add`, each with the id and score of its best vector, as a `logt.ItemResult`.
+        recall=0.99 or effort=0.5. filter: the vectors that can be found: ids, a mask over `index.ids`, a function
+        from an array of ids to a mask, or what `prepare` returned. rerank: "diffusion" or a `logt.Diffusion`
+        re-ranks the results on the neighbor graph that `link` computed (cosine only); scores are then those of the
+        diffusion. A function (query, ids, scores) -> scores re-ranks the max(k, 100) best results of each query.
+        threads: the default of the index if None. on_invalid: "ignore" returns ids of -1 for queries with NaN,
+        infinity, or a norm that is too large or too small (0 under cosine), instead of raising an error. by: "item"
+        returns the k best items that were passed to `add`, each with the id and score of its best vector, as a
+        `logt.ItemResult`.
         """
         self._refuse_damage()
         key, state = None, self._state  # one state, read once
         any_threads = threads is None or (type(threads) is int and threads > 0)  # one query uses one
-        if filter is None and rerank is None and any_threads and on_invalid == "raise" and by == "vector":
+        searches = state.known(filter)
+        if searches and rerank is None and any_threads and on_invalid == "raise" and by == "vector":
             key = key_of_search(Q, self._dim, k, params, settings)
-            if key is not None and (known := state.search_known(key, Q)) is not None:
+            if key is not None and (known := searches.repeat(key, Q)) is not None:
                 return known
         check_choice("by", by, ("vector", "item"))
         workers = self._workers(threads)
@@ -273,12 +276,27 @@ class Index(LinkedIndex):
             result.items = items.to_user_items(ids)
             return result
         found = searched.search(Q, k, params, rerank, on_invalid)
-        if key is not None and not params.expand:
-            state.keep(key, k, state.method.limits(params))
+        if searches and key is not None and not params.expand:
+            searches.keep(key, k, state.method.limits(params))
         return found.with_ids(snapshot.to_user_ids)
 
+    def prepare(self, filter: Filter) -> PreparedFilter:
+        """Return a filter for several searches, to pass as `filter`: which vectors pass is found once.
+
+        It belongs to the present state of the index: prepare it again after a change.
+        """
+        self._refuse_damage()
+        if filter is None:
+            raise InvalidInputError("filter must be a mask, ids or a function, got None")
+        return self._state.prepare(filter)
+
     def range_search(
-        self, Q: Vectors, threshold: float, *, filter: Filter | None = None, threads: int | None = None
+        self,
+        Q: Vectors,
+        threshold: float,
+        *,
+        filter: Filter | PreparedFilter | None = None,
+        threads: int | None = None,
     ) -> RangeResult:
         """Return all vectors with a score of at least `threshold` (under l2, with at most this squared distance).
 

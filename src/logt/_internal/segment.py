@@ -74,8 +74,13 @@ class RemovableRows:
 
     def locate(self, ids: Ids) -> tuple[Ids, Mask]:
         """Return (a row for each id, whether the id is live in that row)."""
-        rows: Ids = np.minimum(np.searchsorted(self.ids, ids), len(self) - 1)
-        here: Mask = self.ids[rows] == ids
+        last = len(self) - 1
+        if len(self) and self.ids[last] - self.ids[0] == last:  # consecutive ids
+            here: Mask = (ids >= self.ids[0]) & (ids <= self.ids[last])
+            rows: Ids = np.where(here, ids - self.ids[0], 0)
+        else:
+            rows = np.minimum(np.searchsorted(self.ids, ids), last)
+            here = self.ids[rows] == ids
         return rows, here if self.removed is None else here & ~self.removed[rows]
 
     def find(self, ids: Ids) -> Ids:

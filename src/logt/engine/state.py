@@ -1,18 +1,13 @@
-"""The state of an index: its method and snapshot, and the searches that are prepared on them."""
+"""The state of an index: its method and snapshot, and the searches of them."""
 
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from logt._internal.params import SearchKey
-from logt._internal.types import Metric
+from logt._internal.types import Ids, Mask, Metric
+from logt.engine.filters import KnownSearches, PreparedFilter
 from logt.engine.protocols import Method, SegmentSearch
 from logt.engine.snapshot import Snapshot
-from logt.results import SearchResult
-
-_KEPT_SEARCHES = 64  # most programs use one
 
 
 @dataclass(frozen=True)
@@ -25,37 +20,34 @@ class IndexState:
 
     def search(self, filter: Any = None) -> SegmentSearch:
         """Return the search of all segments with this filter."""
-        if filter is None:
-            return self._unfiltered
-        visible = self.snapshot.visible_rows(filter)
-        return self.method.search(self.snapshot.segments, self.metric, visible, None)
+        known = self.known(filter)
+        return self._filtered(self.snapshot.visible_rows(filter)) if known is None else known.search
+
+    def prepare(self, filter: Any) -> PreparedFilter:
+        """Return a filter for several searches of this state; it shares no memory with what was passed."""
+        rows: list[Mask | Ids] = [part.copy() for part in self.snapshot.visible_rows(filter) or ()]
+        known = KnownSearches(self._filtered(rows), self.snapshot.to_user_ids)
+        return PreparedFilter(self.snapshot.segments, rows, known)
+
+    def _filtered(self, rows: list[Mask | Ids] | None) -> SegmentSearch:
+        return self.method.search(self.snapshot.segments, self.metric, rows, None)
 
     @cached_property
     def _unfiltered(self) -> SegmentSearch:
         return self.method.search(self.snapshot.segments, self.metric, None, self.snapshot.graph)
 
-    @cached_property
-    def _prepared(self) -> dict[SearchKey, Any]:
-        return {}
-
-    def keep(self, key: SearchKey, k: int, limits: Any) -> None:
-        """Prepare a search of one query for the next one with the same settings."""
-        search = self._unfiltered.prepare(k, limits)
-        if search is not None:
-            if len(self._prepared) >= _KEPT_SEARCHES:
-                self._prepared.clear()
-            self._prepared[key] = search
-
-    def search_known(self, key: SearchKey, Q: Any) -> SearchResult | None:
-        """Repeat a kept search for another query; None if there is none, or if the query is not valid."""
-        search = self._prepared.get(key)
-        if search is None:
+    def known(self, filter: Any) -> KnownSearches | None:
+        """Return the searches of one query that are repeated, without a filter or with a prepared one."""
+        if filter is None:
+            return self._known
+        if not isinstance(filter, PreparedFilter):
             return None
-        if Q.dtype != np.float32 or not Q.flags.c_contiguous:
-            with np.errstate(over="ignore"):  # infinity is not valid
-                Q = np.ascontiguousarray(Q, np.float32)
-        found = search(Q)
-        return None if found is None else found.with_ids(self.snapshot.to_user_ids)
+        filter.check(self.snapshot.segments)
+        return filter.known
+
+    @cached_property
+    def _known(self) -> KnownSearches:
+        return KnownSearches(self._unfiltered, self.snapshot.to_user_ids)
 
     @property
     def graph_bytes(self) -> int:

@@ -34,7 +34,7 @@ from logt.gpu.search import DeviceSearcher
 from logt.graph.diffusion import Diffusion
 from logt.lists.calibration import check_sample
 from logt.lists.method import Sketched
-from logt.lists.search import NARROW, user_scores
+from logt.lists.search import user_scores
 from logt.metrics import check_queries, worst_score
 from logt.results import RangeResult, Report, SearchResult
 
@@ -341,7 +341,7 @@ class DeviceCopy:
         with self._device.active():
             passing = self._numbers.passing(self.snapshot, filter, self.ids if callable(filter) else None)
             parts = zip(self.searcher.parts, self._numbers_by_position, strict=True)
-            found = [lists.filtered(number, passing, NARROW) for lists, number in parts]
+            found = [lists.filtered(number, passing) for lists, number in parts]
             return DeviceFilter(self, passing, [lists for lists in found if lists is not None])
 
     @cached_property

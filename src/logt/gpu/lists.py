@@ -20,6 +20,7 @@ from logt.lists.residual import Bands
 from logt.lists.segment import ListSegment
 
 _BLOCK = 1 << 17  # rows that are moved together
+_NARROW = 8  # a filter that passes at most 1/8 is searched completely
 _NONE = -np.inf  # the bias of a vector that is not found
 
 
@@ -230,17 +231,17 @@ class DeviceLists:
 
     # ------------------------------------------------------------------------------------------------ filters
 
-    def filtered(self, number: Any, passing: Any, narrow: int) -> DeviceLists | None:
+    def filtered(self, number: Any, passing: Any) -> DeviceLists | None:
         """Return the lists in which only vectors that pass are found; None if there are none.
 
-        number: of the vector at each position in `passing`, -1 for none. If at most one of `narrow` vectors passes,
+        number: of the vector at each position in `passing`, -1 for none. If at most one of _NARROW vectors passes,
         the result has these alone, in no list: a search compares all of them.
         """
         bias, counts = self.device.kernels.hide(self, number, passing)
         visible = self.device.get(counts)
         if not visible.any():
             return None
-        if int(visible.sum()) * narrow <= int(self.rows.sum()):
+        if int(visible.sum()) * _NARROW <= int(self.rows.sum()):
             return self.chosen(self.device.xp.flatnonzero(bias > _NONE))
         masked = replace(self, bias=bias, visible=visible)
         masked.__dict__.update(counts=(self.counts[0], counts))  # known

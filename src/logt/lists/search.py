@@ -9,7 +9,7 @@ import numpy as np
 from logt import _kernels
 from logt._internal.arrays import array_module
 from logt._internal.recall_curve import RecallCurve
-from logt._internal.segment import as_row_mask, models
+from logt._internal.segment import models
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import MAX_NORM, MIN_NORM
@@ -20,6 +20,7 @@ from logt.lists.graph_nodes import no_nodes, nodes_of
 from logt.lists.inverted_lists import CandidateDepths, Probe, ScanLimits, efforts_of_lists
 from logt.lists.segment import ListSegment
 from logt.lists.shards import Candidates, ListTotals, segment_totals
+from logt.lists.visible import VisibleRows
 from logt.results import SearchResult
 
 _BLOCK = 1 << 16  # rows whose scores are held at a time where all are computed
@@ -28,10 +29,6 @@ _NO_MASK = np.empty(0, bool)
 
 MOST_WALKED = 1000
 """For more results than this, a search does not use the neighbor graph: reading lists is faster."""
-
-NARROW = 8
-"""A filter that passes less than 1/NARROW of a segment is searched row by row, not list by list."""
-
 
 PreparedSearch = Callable[[Floats], SearchResult | None]
 """From one query, (dim,) or (1, dim), to scores as users see them, and ids; None if the query is not valid."""
@@ -56,7 +53,7 @@ class ListSearcher:
         """
         self._searcher = _kernels.ListSearcher()
         self._segments = list(segments)
-        self._visible: list[Mask | Ids | None] = []
+        self._visible: list[VisibleRows] = []
         self.codecs: list[Codec] = models(self._segments) if codecs is None else list(codecs)
         self.distances: bool = any(len(segment.bias) for segment in segments)
         refine = any(len(segment.refinement_scale) for segment in segments)
@@ -100,27 +97,12 @@ class ListSearcher:
 
     def _add(self, segment: ListSegment, codec: int, visible: Mask | Ids | None) -> int:
         """Add a segment and return how many of its rows are visible."""
-        if visible is None:
-            self._set_listed(segment)
-            segment.add_to(self._searcher, codec)
-            self._visible.append(None)
-            return segment.count
-        masked = visible.dtype == bool
-        count = int(np.count_nonzero(visible)) if masked else len(visible)
-        if count * NARROW <= len(segment):
-            rows = np.flatnonzero(visible) if masked else visible.astype(np.int64)
-            segment.add_to(self._searcher, codec, rows=rows)
-            self._visible.append(rows)
-            return count
-        self._set_listed(segment)
-        mask = as_row_mask(visible, len(segment))
-        segment.add_to(self._searcher, codec, visible=mask)
-        self._visible.append(mask)
-        return count
-
-    def _set_listed(self, segment: ListSegment) -> None:
-        if not segment.flat:
+        rows = VisibleRows.of(segment, visible)
+        self._visible.append(rows)
+        if not segment.flat and rows.position is None:
             self._listed[id(segment.codec)] = segment.codec
+        rows.add_to(self._searcher, codec)
+        return rows.count
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how much a search for k results reads; it follows from the measured curves of the codecs."""
@@ -198,22 +180,12 @@ class ListSearcher:
     def all_scores(self, q: Floats) -> Iterator[tuple[Floats, Ids]]:
         """Yield, block by block, (the scores of visible rows, their ids), from all that is kept."""
         for number, segment in enumerate(self._segments):
-            listed = self._listed_positions(number)
-            for block in split_range(len(segment), _BLOCK):
+            row = self._visible[number].row
+            for block in split_range(len(row), _BLOCK):
                 scores = np.empty(block.stop - block.start, np.float32)
                 self._searcher.scores(number, q, self.distances, block.start, scores)
                 chosen = np.flatnonzero(scores > -np.inf)
-                if listed is not None:
-                    first, last = np.searchsorted(listed, (block.start, block.stop))
-                    chosen = listed[first:last].astype(np.int64) - block.start
-                yield scores[chosen], segment.ids[segment.row[block][chosen]]
-
-    def _listed_positions(self, number: int) -> Array | None:
-        """Return the positions of the rows that a narrow filter lists, in order; None without one."""
-        visible = self._visible[number]
-        if visible is None or visible.dtype == bool:
-            return None
-        return np.sort(self._segments[number].position[visible])
+                yield scores[chosen], segment.ids[row[block][chosen]]
 
 
 @dataclass(frozen=True)

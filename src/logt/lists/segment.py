@@ -14,7 +14,7 @@ from logt import _kernels
 from logt._internal.arrays import unit_dtype
 from logt._internal.segment import Segment, StoredPart, check_ids
 from logt._internal.threads import SERIAL, Workers
-from logt._internal.types import Array, Floats, Ids, Mask
+from logt._internal.types import Array, Floats, Ids
 from logt._internal.validation import check_array, check_type
 from logt.lists.codec import Codec, Encoded
 from logt.lists.inverted_lists import sort_into_lists
@@ -23,7 +23,6 @@ MAX_FLAT = 1024
 """Up to this many rows, a segment has no lists, and a search scans all of it."""
 
 _NO_FLOATS, _NO_BYTES = np.empty(0, np.float32), np.empty((0, 0), np.int8)
-_NO_MASK = np.empty(0, bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,20 +124,12 @@ class ListSegment(Segment):
     @cached_property
     def compiled(self) -> _kernels.SegmentArrays:
         """The arrays as kernels take them."""
-        names = {field.name for field in fields(self)} - {"removed", "codec"}
-        return _kernels.SegmentArrays(**{name: getattr(self, name) for name in names})
+        return self.compile()
 
-    def add_to(
-        self, searcher: _kernels.ListSearcher, codec: int, visible: Mask | None = None, rows: Ids | None = None
-    ) -> None:
-        """Add the segment to a searcher; only visible rows are found, or only the given ones."""
-        if rows is not None:
-            searcher.add_segment(codec, self.compiled, _NO_MASK, len(rows), np.sort(self.position[rows]))
-            return
-        count = self.count if visible is None else int(np.count_nonzero(visible))
-        if visible is None:
-            visible = _NO_MASK if self.removed is None else self.live
-        searcher.add_segment(codec, self.compiled, visible, count, None)
+    def compile(self, **others: Array) -> _kernels.SegmentArrays:
+        """Return the arrays as kernels take them, with others instead of some."""
+        names = {field.name for field in fields(self)} - {"removed", "codec"}
+        return _kernels.SegmentArrays(**{name: getattr(self, name) for name in names} | others)
 
     # ------------------------------------------------------------------------------------------------- storage
 

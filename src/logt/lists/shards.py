@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from logt._internal.types import Floats, Ids, Mask
+from logt._internal.types import Floats, Ids
 from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment
+from logt.lists.visible import VisibleRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,21 +29,12 @@ class ListTotals:
         return ListTotals(self.rows + other.rows, self.visible + other.visible, self.scanned + other.scanned)
 
 
-def segment_totals(segment: ListSegment, visible: Mask | Ids | None) -> ListTotals:
-    """Return what a segment adds to the totals of its codec. visible: a mask, the only rows, or None for all."""
-    empty = ListTotals.empty(segment.codec)
-    if visible is None and segment.removed is not None:
-        visible = segment.live
-    if visible is not None and visible.dtype != bool:
-        return ListTotals(empty.rows, empty.visible, len(visible))
-    count = len(segment) if visible is None else int(np.count_nonzero(visible))
-    if segment.flat or not count:
-        return ListTotals(empty.rows, empty.visible, count)
-    rows = np.diff(segment.starts)
-    if visible is None:
-        return ListTotals(rows, rows, 0)
-    before = np.concatenate([[0], np.cumsum(visible[segment.row], dtype=np.int64)])
-    return ListTotals(rows, np.diff(before[segment.starts]), 0)
+def segment_totals(segment: ListSegment, visible: VisibleRows) -> ListTotals:
+    """Return what a segment adds to the totals of its codec."""
+    by_list = visible.by_list(segment)
+    if by_list is None:
+        return replace(ListTotals.empty(segment.codec), scanned=visible.count)
+    return ListTotals(np.diff(segment.starts), by_list, 0)
 
 
 @dataclass(frozen=True)
