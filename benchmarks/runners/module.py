@@ -13,18 +13,20 @@ class Logt(BaseANN):
     """The default index.
 
     threads: of builds, all cores if None. bits: per dimension of the residual. refine: keep one more byte for the
-    best candidates.
+    best candidates. linked: add a neighbor graph.
     """
 
-    def __init__(self, metric, threads, bits, refine):
+    def __init__(self, metric, threads, bits, refine, linked):
         self.metric, self.threads = METRICS[metric], threads
-        self.bits, self.refine = bits, refine
+        self.bits, self.refine, self.linked = bits, refine, linked
         self.effort = None
 
     def fit(self, X):
         method = logt.methods.sketched(bits=self.bits, refine=self.refine)
         self.index = logt.Index(X.shape[1], method=method, metric=self.metric, threads=self.threads)
         self.index.add(X)
+        if self.linked:
+            self.index.link()
 
     def set_query_arguments(self, effort):
         self.effort = effort
@@ -41,7 +43,7 @@ class Logt(BaseANN):
 
     @property
     def name(self):
-        return f"logt(bits={self.bits}, refine={self.refine}, effort={self.effort})"
+        return f"logt(bits={self.bits}, refine={self.refine}, linked={self.linked}, effort={self.effort})"
 
     def __str__(self):
         return self.name
