@@ -50,7 +50,7 @@ def check_matplotlib() -> None:
 
 
 @contextmanager
-def saved_figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+def saved_figure(path: Path, size: tuple[float, float], title: str = "") -> Iterator[Any]:
     """Return a figure to draw into; write it at the end of the block, as PNG and SVG. path: without a suffix."""
     check_matplotlib()
     import matplotlib
@@ -58,6 +58,8 @@ def saved_figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
 
     with matplotlib.rc_context(_RC_PARAMS):
         figure = Figure(figsize=size, layout="constrained")
+        if title:
+            figure.suptitle(title, fontsize="medium", color="0.4")
         yield figure
         figure.savefig(f"{path}.png", dpi=200)
         figure.set_layout_engine("none")  # keeps the layout, which takes half of the time

@@ -16,6 +16,12 @@ from logt.reproduce.plan import Plan
 from logt.reproduce.trials import TRUNCATED, Point
 
 _TITLE = "Reproduction of the experiments of Local Orthogonal-Group Testing"
+_TERMS = (
+    "LO-GT is the method of the paper, whose units are orthogonal groups of vectors; RND has random units instead. "
+    "LO-GT\\* and RND\\* add the correction: of the vectors of a unit, only the best match keeps its rank. The "
+    "complexity ratio ρ is the number of operations of a query, divided by that of exhaustive search. L is the "
+    "number of entries per vector in the decoder U, which turns products with the memory vectors Y into similarities."
+)
 _DIGITS = {
     "complexity": 3,
     "memory": 3,
@@ -24,6 +30,7 @@ _DIGITS = {
     "time ratio": 3,
     "time ratio, batch": 3,
     "p": 2,
+    "recall@10": 3,
     "paper: complexity": 2,
     "paper: memory": 2,
 }
@@ -32,7 +39,7 @@ _DIGITS = {
 
 def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, results: Mapping[str, Result]) -> str:
     """Return the report on the experiments that are complete. exhaustive: the point of exhaustive search."""
-    blocks = [f"# {_TITLE}", *collection_notes(benchmark), _conditions(benchmark, plan)]
+    blocks = [f"# {_TITLE}", *collection_notes(benchmark), _TERMS, _conditions(benchmark, plan)]
     if exhaustive is not None:
         blocks += [_exhaustive_search(benchmark, exhaustive), _how_to_read(plan)]
     claims = {
@@ -50,8 +57,14 @@ def markdown_report(benchmark: Benchmark, plan: Plan, exhaustive: Point | None, 
     if missing:
         blocks.append(f"Not run yet: {', '.join(missing)}. `logt reproduce --only NAME` runs one of them.")
     for name, result in results.items():
-        blocks += _section(EXPERIMENTS[name], result, claims[name])
+        blocks += _section(EXPERIMENTS[name], result, claims[name], smoke_test(benchmark))
     return "\n\n".join(blocks) + "\n"
+
+
+def smoke_test(benchmark: Benchmark) -> str:
+    """Return the note for figures of a collection that is too small to judge claims; "" for others."""
+    count = len(benchmark.X)
+    return f"Smoke test: {count:,} vectors cannot judge the claims" if count < ENOUGH_VECTORS else ""
 
 
 def collection_notes(benchmark: Benchmark) -> list[str]:
@@ -100,16 +113,17 @@ def _how_to_read(plan: Plan) -> str:
     )
 
 
-def _section(experiment: Experiment, result: Result, claims: Sequence[Claim]) -> list[str]:
+def _section(experiment: Experiment, result: Result, claims: Sequence[Claim], note: str) -> list[str]:
     columns = [name for name in experiment.columns if any(name in row for row in result.rows)]
     if any(row["note"] for row in result.rows):
         columns.append("note")
-    name, caption = experiment.name, f"{experiment.title}. Protocol: {result.protocol}."
+    name, caption = experiment.name, f"{experiment.title}. Protocol: {result.protocol}.{f' {note}.' if note else ''}"
+    source = f"{experiment.source} of the paper. " if experiment.source else ""
     return [
         f"## {experiment.title}",
-        f"{experiment.source} of the paper. {experiment.description}",
+        f"{source}{experiment.description}",
         f"[![{caption}]({name}.png)]({name}.svg)",
-        "\n".join(_bullet(claim) for claim in claims),
+        *(["\n".join(_bullet(claim) for claim in claims)] if claims else []),
         _table(columns, [[_cell(name, row.get(name)) for name in columns] for row in result.rows]),
         f"All columns: {name}.csv",
     ]
@@ -129,7 +143,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value != value:  # NaN: not known
         return ""
     if isinstance(value, float):
         return f"{value:,.{_DIGITS.get(name, 1)}f}"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from logt.reproduce import plots
 from logt.reproduce.experiments import EXPERIMENTS, Experiment, Result, Row
 from logt.reproduce.measurement import Evaluator
 from logt.reproduce.plan import Plan
-from logt.reproduce.report import markdown_report
+from logt.reproduce.report import markdown_report, smoke_test
 from logt.reproduce.trials import EXHAUSTIVE, Point, Points, Trial
 from logt.storage.files import replace_file
 
@@ -71,7 +72,9 @@ class Run:
             if name not in self._results and (result := self.result(name)) is not None:
                 self._results[name] = result
                 replace_file(self.out / f"{name}.csv", _to_csv(result.rows).encode())
-                with plots.saved_figure(self.out / name, experiment.figure_size) as figure:
+                with plots.saved_figure(
+                    self.out / name, experiment.figure_size, smoke_test(self.benchmark)
+                ) as figure:
                     experiment.draw(figure, result)
         complete = {name: self._results[name] for name in EXPERIMENTS if name in self._results}
         exhaustive = self._points[EXHAUSTIVE] if self._points.has(EXHAUSTIVE) else None
@@ -105,4 +108,6 @@ def _to_csv(rows: Sequence[Row]) -> str:
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, tuple):
         return " ".join(f"{part:.4f}" for part in value)
-    return round(value, 4) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "" if math.isnan(value) else round(value, 4)
+    return value
