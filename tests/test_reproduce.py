@@ -93,7 +93,7 @@ def full_run(benchmark, tmp_path_factory):
 @pytest.fixture
 def no_figures(monkeypatch):
     """Figures take most of the time, and `full_run` draws them."""
-    monkeypatch.setattr("logt.reproduce.plots.saved_figure", lambda path, size: nullcontext())
+    monkeypatch.setattr("logt.reproduce.plots.saved_figure", lambda *_: nullcontext())
     for name, experiment in EXPERIMENTS.items():
         monkeypatch.setitem(EXPERIMENTS, name, replace(experiment, draw=lambda figure, result: None))
 
@@ -107,9 +107,21 @@ def test_every_experiment_writes_a_csv_two_figures_and_a_section(full_run):
         assert measured
         assert all(0 <= float(row["mAP"]) <= 100 for row in measured)
         assert (full_run.out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (full_run.out / f"{name}.svg").read_text()
+        assert "Smoke test: 600 vectors cannot judge the claims" in (full_run.out / f"{name}.svg").read_text()
         assert f"## {experiment.title}\n" in report
     assert "Not run yet" not in report
+    assert 0 < report.index("LO-GT\\* and RND\\* add") < report.index("ratio ρ is") < report.index("| experiment")
+
+
+def test_the_default_index_is_measured_alone_linked_and_diffused(full_run):
+    plain, linked, diffused = full_run.result("index").rows[1:]
+    assert plain["bytes per vector"] < linked["bytes per vector"] == diffused["bytes per vector"]
+    assert diffused["recall@10"] < linked["recall@10"] > 0.9
+    assert diffused["mAP"] > plain["mAP"] - 1
+    compared = {row["system"]: row["mAP"] for row in full_run.result("comparison").rows}
+    assert all(compared[row["system"]] == row["mAP"] for row in (plain, linked, diffused))
+    with open(full_run.out / "index.csv", newline="") as file:
+        assert [row["complexity"] for row in csv.DictReader(file)][2:] == ["", ""]  # that of the graph is not known
 
 
 def test_an_interrupted_run_resumes(benchmark, tmp_path, no_figures):

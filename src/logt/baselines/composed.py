@@ -1,5 +1,6 @@
 """Any method of this library as a system: an Index with one segment, or one per batch."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,13 @@ from logt.index import Index
 class Composed(System):
     """A method in an index. The settings are those of `Index.search`: effort, nprobe, p, R, correct and so on.
 
-    method: one of `logt.methods`. batches: add the vectors in so many random batches, as in the paper.
+    method: one of `logt.methods`. batches: add the vectors in so many random batches, as in the paper. linked: add
+    the neighbor graph.
     """
 
     method: Method
     batches: int = 1
+    linked: bool = False
 
     def __post_init__(self) -> None:
         check_positive(self, "batches")
@@ -35,6 +38,9 @@ class Composed(System):
             for batch in np.array_split(order, self.batches):
                 rows = np.sort(batch)
                 index.add(X[rows], ids=rows, progress=workers.progress)
+        if self.linked:
+            index.link(progress=workers.progress)
+            index.search(X[:1], 1)  # what walks on the graph read is computed by the first one; its bytes count
         return BuiltIndex(index)
 
 
@@ -52,4 +58,5 @@ class BuiltIndex(BuiltSystem):
         return self.index.search(np.atleast_2d(Q), k, threads=threads, **settings).ids
 
     def rho(self, *, correct: bool = True, **settings: Any) -> float:
-        return self.index.complexity(**settings)
+        """Return the complexity ratio; NaN with a neighbor graph, whose operations are not counted."""
+        return math.nan if self.index.report()["linked"] else self.index.complexity(**settings)

@@ -10,8 +10,11 @@ from logt.reproduce import paper, plots
 from logt.reproduce.claims import Claim, above, equal, judge, reaches
 from logt.reproduce.experiments.experiment import Entry, Experiment, Result, Row, format_index_time, mean_ap
 from logt.reproduce.experiments.systems import (
+    DEFAULT,
+    DIFFUSED,
+    LINKED,
     cascade_trial,
-    default_index,
+    default_trials,
     dictionary_system,
     local_system,
     variant_trial,
@@ -29,7 +32,7 @@ _STYLES: dict[str, plots.Style] = {
     "logt": {"color": plots.GREEN, "marker": "D"},
 }
 _LOWEST = 0.6  # of the mAP of exhaustive search: lower values are counted, not drawn
-_LABEL_OFFSETS = {"dictionary": (5, -9), LO_GT_CASCADE: (3, 6), "logt (default)": (3, 6)}
+_LABEL_OFFSETS = {"dictionary": (5, -9), LO_GT_CASCADE: (3, 6), DEFAULT: (3, 6), LINKED: (3, -9), DIFFUSED: (3, 6)}
 """Systems with a label in the figure, and its offset from the marker."""
 
 Rows = dict[str, Row]
@@ -52,7 +55,7 @@ def _entries(plan: Plan) -> list[Entry]:
         *_group_testing(plan),
         *_learned(plan),
         *_local(plan),
-        _entry("logt (default)", "logt", Trial(default_index(), depth=plan.list_length)),
+        *(_entry(name, "logt", trial) for name, trial in default_trials(plan).items()),
     ]
 
 

@@ -13,6 +13,7 @@ from logt.reproduce import paper
 from logt.reproduce.plan import Plan
 from logt.reproduce.trials import Trial
 
+DEFAULT, LINKED, DIFFUSED = "logt (default)", "logt, linked", "logt, linked, diffusion"
 VARIANTS = ("LO-GT*", "LO-GT", "RND*", "RND")
 _METHODS = {"LO-GT": lo_gt, "RND": rnd}
 
@@ -41,9 +42,19 @@ def cascade_trial(name: str, plan: Plan, p: float, *, timed: bool = False) -> Tr
     return variant_trial(name, local_system(name, plan), timed=timed, p=p, R=plan.R)
 
 
-def default_index(*, batches: int = 1) -> Composed:
-    """Return the default index of logt."""
-    return Composed(sketched(), batches)
+def default_index(*, batches: int = 1, linked: bool = False) -> Composed:
+    """Return the default index of logt, with its neighbor graph if linked."""
+    return Composed(sketched(), batches, linked)
+
+
+def default_trials(plan: Plan) -> dict[str, Trial]:
+    """Return the ways to search the default index: by name, with the list length of the plan."""
+    linked = default_index(linked=True)
+    return {
+        DEFAULT: Trial(default_index(), depth=plan.list_length, timed=True),
+        LINKED: Trial(linked, depth=plan.list_length, timed=True),
+        DIFFUSED: Trial(linked, {"rerank": "diffusion"}, depth=plan.list_length, timed=True),
+    }
 
 
 def dictionary_system(plan: Plan, *, coreset: Any = None, batches: int = 1) -> Composed:
