@@ -56,7 +56,18 @@ _ESCAPED_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # and wha
 
 
 class CommandsWithRay(TyperGroup):
-    """Commands in which --ray may stand without a value."""
+    """Commands in which --ray may stand without a value, listed by panel."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of each panel; on a terminal, rich does so."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        column = max(map(len, self.commands))
+        for name, command in self.commands.items():
+            row = name.ljust(column), command.get_short_help_str(formatter.width - 6 - column)
+            panels.setdefault(str(getattr(command, "rich_help_panel", "Commands")), []).append(row)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, with_value(args))

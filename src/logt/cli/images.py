@@ -44,7 +44,7 @@ from logt.photos.synthetic_scenes import write_synthetic_photos
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-app = typer.Typer(help="Index and search a folder of photos.", no_args_is_help=True)
+app = typer.Typer(name="images", help="Index and search a folder of photos.", no_args_is_help=True)
 
 _MAX_FAILURES = 20  # printed; --json prints all
 _THUMBNAIL_SIDE = 160  # images of a report are read with at least twice this many pixels

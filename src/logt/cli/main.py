@@ -28,14 +28,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if err.is_terminal else None,  # without it, errors are not wrapped
 )
-app.add_typer(images.app, name="images")
-app.add_typer(models.app, name="models")
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo, build, convert, add, remove, search, evaluate, tune, link, duplicates, pairs),
-    *(info, export, verify, compact, backup, restore, repair, serve, reproduce),
-)
-for command in _COMMANDS:
-    app.command()(command)
+_COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    "Build and search an index": (build, convert, search, tune, info),
+    "Change an index": (add, remove, link, compact),
+    "Neighbors, and files to export": (duplicates, pairs, export),
+    "Keep an index safe": (verify, backup, restore, repair),
+    "Photos and the service": (images.app, models.app, serve),
+    "Try, evaluate and reproduce": (demo, evaluate, reproduce),
+}
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(command)
 
 
 @app.callback()

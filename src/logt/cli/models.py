@@ -10,7 +10,7 @@ from logt.descriptors.downloads import damaged_files, download, find_in_catalog,
 from logt.descriptors.model_catalog import CATALOG, CatalogModel
 from logt.descriptors.model_files import models_folder
 
-app = typer.Typer(help="Download models for searching photos by text.", no_args_is_help=True)
+app = typer.Typer(name="models", help="Download models for searching photos by text.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"The name of the model: {', '.join(CATALOG)}.")]
 
