@@ -228,3 +228,43 @@ def test_expansion_and_diffusion_are_for_cosine(vectors, metric):
     for settings in ({"expand": 3}, {"rerank": "diffusion"}):
         with pytest.raises(logt.InvalidInputError, match="works under cosine"):
             index.search(vectors(1, 8), 5, **settings)
+
+
+def test_an_attribute_that_an_index_does_not_have_is_refused(vectors):
+    index = built(vectors(50, 8))
+    with pytest.raises(AttributeError, match=r"no attribute 'nprobe'; settings .* search\(Q, nprobe=8\)"):
+        index.nprobe = 8
+    with pytest.raises(AttributeError, match=r"no attribute 'efSearch'; settings .* search\(Q, effort=0.5\)"):
+        index.efSearch = 64
+    assert not hasattr(index, "nprobe")
+
+
+def test_messages_show_large_values_in_short(vectors):
+    index = built(vectors(50, 8))
+    for k in (np.arange(1000), list(range(10**5)), "9" * 1000, np.ones((30, 30))):
+        with pytest.raises(InvalidInputError, match=r"^k must be an integer, got ") as error:
+            index.search(vectors(1, 8), k)
+        assert len(str(error.value)) < 160
+        assert "\n" not in str(error.value)
+    with pytest.raises(InvalidInputError, match=r"dim must be an integer, got \[0, 1, 2, 3, 4, 5, ...\]"):
+        logt.Index(list(range(5000)))
+    with pytest.raises(InvalidInputError, match=r"got 2\.5$"):
+        index.search(vectors(1, 8), 2.5)
+
+
+def test_ids_of_both_types_are_refused(vectors):
+    X = vectors(2, 8)
+    integers, strings = built(X), built(X, ["a", "b"])
+    for call in (logt.Index(8).add, integers.add):
+        with pytest.raises(InvalidInputError, match=r"all integers or all strings, got both: 'a' and 1; map"):
+            call(X, ids=["a", 1])
+    with pytest.raises(InvalidInputError, match=r"all integers or all strings, got both: 'a' and 1; map"):
+        integers.search(X, filter=("a", 1))
+    with pytest.raises(InvalidInputError, match=r"ids of this index are strings, got \['a', 1\]"):
+        strings.remove(["a", 1])
+
+
+def test_a_file_that_is_opened_as_an_index_names_the_command(tmp_path):
+    (tmp_path / "x.faiss").write_bytes(b"IxF2")
+    with pytest.raises(FileNotFoundError, match=r"holds no index: it is a file.*`logt convert .*x\.faiss INDEX`"):
+        logt.open(tmp_path / "x.faiss")

@@ -15,7 +15,7 @@ import numpy as np
 from logt._internal.segment import MAX_ROWS, BuildSettings, Segment
 from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
-from logt._internal.validation import check_choice, check_int
+from logt._internal.validation import check_choice, check_int, refuse_file
 from logt.engine.protocols import Method, Searchable
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.engine.state import IndexState
@@ -221,6 +221,7 @@ class IndexBase(Searchable):
             raise InvalidInputError("an index on a device is not changed: open it with mode='r', or without device")
         check_choice("verify", verify, ("sizes", "all"))
         threads = None if threads is None else check_int("threads", threads)
+        refuse_file(path)
         store = Store.open(path, write=mode == "a")
         store.verification = Verification(verify, AT_ONCE)
         try:

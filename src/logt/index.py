@@ -11,7 +11,7 @@ from logt._internal.params import SearchParams, SearchSettings, as_search_params
 from logt._internal.progress import shown_progress
 from logt._internal.threads import Progress, Workers
 from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
-from logt._internal.validation import as_matrix, check_choice, check_name
+from logt._internal.validation import as_matrix, check_choice, check_name, shown
 from logt._linked_index import LinkedIndex
 from logt.engine import costs
 from logt.engine.filters import PreparedFilter
@@ -50,6 +50,15 @@ class Index(LinkedIndex):
     batch in one segment, as in the paper. device: "cuda" trains and encodes on a GPU (`logt-search[gpu]`). The
     result is an ordinary index, which any machine can open; use `to` to search on the GPU.
     """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse attributes that an index does not have, which would be ignored; subclasses may have more."""
+        if type(self) is Index and not name.startswith("_") and not hasattr(Index, name):
+            setting = f"{name}={shown(value)}" if name in SearchSettings.__annotations__ else "effort=0.5"
+            raise AttributeError(
+                f"an index has no attribute {name!r}; settings are arguments of a search: search(Q, {setting})"
+            )
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"Index(dim={self._dim}, metric={self._metric!r}, ntotal={len(self)})"

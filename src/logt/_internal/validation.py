@@ -2,9 +2,12 @@
 
 import math
 import operator
+import os
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +24,17 @@ MAX_NORM = 1e18
 MIN_NORM = 1e-15
 """Products of vectors with a smaller norm, other than 0, would lose digits of float32, unless they are normalized."""
 
+_REPR = reprlib.Repr()
+_REPR.maxother = _REPR.maxstring = 80
+
 _BLOCK = 4096  # rows checked together: a memory-mapped matrix is never loaded at once
 
 # ------------------------------------------------------------------------------------------------ parameters
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it: on one line, and at most about 80 characters of each part."""
+    return " ".join(_REPR.repr(value).split())
 
 
 def check_fields(stage: object, **checks: Callable[[str, Any], Any]) -> None:
@@ -39,9 +50,9 @@ def check_int(name: str, value: Any, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidInputError(f"{name} must be an integer, got {value!r}") from None
+        raise InvalidInputError(f"{name} must be an integer, got {shown(value)}") from None
     if isinstance(value, bool) or number < least:
-        raise InvalidInputError(f"{name} must be >= {least}, got {value!r}")
+        raise InvalidInputError(f"{name} must be >= {least}, got {shown(value)}")
     return number
 
 
@@ -53,15 +64,15 @@ def check_count(name: str, value: Any) -> int:
 def check_float(name: str, value: Any) -> float:
     """Return the value as a plain float; NaN is refused."""
     if isinstance(value, str | bytes | bool):
-        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+        raise InvalidInputError(f"{name} must be a number, got {shown(value)}")
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+        raise InvalidInputError(f"{name} must be a number, got {shown(value)}") from None
     except OverflowError:
         raise InvalidInputError(f"{name} must be a number below 1e308") from None
     if math.isnan(number):
-        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+        raise InvalidInputError(f"{name} must be a number, got {shown(value)}")
     return number
 
 
@@ -71,7 +82,7 @@ def _number_check(condition: str, holds: Callable[[float], bool]) -> Callable[[s
     def check(name: str, value: Any) -> float:
         number = check_float(name, value)
         if not holds(number):
-            raise InvalidInputError(f"{name} must be {condition}, got {value!r}")
+            raise InvalidInputError(f"{name} must be {condition}, got {shown(value)}")
         return number
 
     return check
@@ -86,7 +97,7 @@ check_ridge = _number_check("above 0", lambda number: 0 < number < math.inf)
 def check_name(name: str, value: object) -> str:
     """Return the name of a kind of queries; raise InvalidInputError for what is no short line of text."""
     if not isinstance(value, str) or not 0 < len(value) <= 100 or not value.isprintable():
-        raise InvalidInputError(f"{name} must be a name of 1 to 100 printable characters, got {value!r}")
+        raise InvalidInputError(f"{name} must be a name of 1 to 100 printable characters, got {shown(value)}")
     return value
 
 
@@ -98,7 +109,16 @@ def check_positive(stage: object, *names: str) -> None:
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise unless the value is one of the choices."""
     if value not in choices:
-        raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise InvalidInputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+
+
+def refuse_file(path: object) -> None:
+    """Raise if the path of an index is that of a file."""
+    if isinstance(path, str | os.PathLike) and "://" not in str(path) and Path(path).is_file():
+        raise FileNotFoundError(
+            f"{path} holds no index: it is a file, and an index is a folder. `logt convert {path} INDEX` converts an "
+            "index of faiss, and `logt build` builds an index from a file of vectors"
+        )
 
 
 # --------------------------------------------------------------------------------------------------- vectors
@@ -213,6 +233,17 @@ class FloatRows:
 # ------------------------------------------------------------------------------------------------------- ids
 
 
+def refuse_mixed(ids: Any) -> None:
+    """Raise if ids are a list of strings and of something else, which NumPy would turn into strings."""
+    if isinstance(ids, list | tuple | set | frozenset) and 0 < sum(isinstance(one, str) for one in ids) < len(ids):
+        other = next(one for one in ids if not isinstance(one, str))
+        string = next(one for one in ids if isinstance(one, str))
+        raise InvalidInputError(
+            f"ids are all integers or all strings, got both: {shown(string)} and {shown(other)}; "
+            "map(str, ids) makes all of them strings"
+        )
+
+
 def as_int_ids(ids: Any) -> Ids:
     """Return requested ids, one or many, as an int64 array."""
     if isinstance(ids, set | frozenset | range):
@@ -224,6 +255,7 @@ def as_int_ids(ids: Any) -> Ids:
     if given.size == 0:
         return np.empty(0, np.int64)
     if given.ndim != 1 or given.dtype.kind not in "iu":
+        refuse_mixed(ids)
         raise InvalidInputError(f"ids must be a 1-D list of integers, got dtype {given.dtype}, shape {given.shape}")
     return given.astype(np.int64)
 
@@ -246,6 +278,7 @@ def check_new_ids(ids: Any, count: int, next_id: int, is_taken: Callable[[Ids], 
     if count == 0:
         return np.empty(0, np.int64)
     if given.dtype.kind not in "iu":
+        refuse_mixed(ids)
         raise InvalidInputError(f"ids must be integers (or all strings), got dtype {given.dtype}")
     if int(given.min()) < 0 or int(given.max()) >= np.iinfo(np.int64).max:
         wrong = int(given.min()) if int(given.min()) < 0 else int(given.max())

@@ -10,7 +10,7 @@ import numpy as np
 
 from logt._internal.segment import Segment
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
-from logt._internal.validation import as_int_ids, as_mask, call_filter, check_new_ids, split_mask
+from logt._internal.validation import as_int_ids, as_mask, call_filter, check_new_ids, shown, split_mask
 from logt.engine.filters import PreparedFilter
 from logt.engine.items import Items
 from logt.engine.protocols import Method
@@ -72,7 +72,7 @@ class Snapshot:
         if self.strings is None:
             return as_int_ids(ids) if strings is None or len(self) else np.empty(0, np.int64)
         if strings is None and len(np.atleast_1d(np.asarray(list(ids) if isinstance(ids, set | frozenset) else ids))):
-            raise InvalidInputError(f"the ids of this index are strings, got {ids!r}")
+            raise InvalidInputError(f"the ids of this index are strings, got {shown(ids)}")
         if strict:
             for string in strings or []:
                 if string not in self:
