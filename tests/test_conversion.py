@@ -2,9 +2,11 @@
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
+from exact_index import unmeasured
 
 import logt
 
@@ -64,6 +66,33 @@ def test_the_metric_is_kept_or_chosen(X):
     assert len(logt.from_faiss(faiss.IndexIDMap(faiss.IndexFlatL2(8)))) == 0
 
 
+@pytest.mark.parametrize(
+    ("factory", "loss"),
+    [
+        ("PQ4", "the faiss IndexPQ has codes of 2 bytes for 16 dimensions"),
+        ("IDMap,IVF8,SQ4", "the faiss IndexIVFScalarQuantizer has codes of 8 bytes for 16 dimensions"),
+        ("PCA8,Flat", "the faiss index has projected its vectors from 16 to 8 dimensions"),
+        ("PQ4,RFlat", ""),
+        ("PCA16,IVF8,SQ8", ""),
+    ],
+)
+def test_a_warning_says_what_the_faiss_index_has_lost(X, factory, loss):
+    given = faiss.index_factory(D, factory.replace("PQ4", "PQ4x4"))
+    given.train(X)
+    given.add_with_ids(X, np.arange(N)) if "IDMap" in factory else given.add(X)
+    with warnings.catch_warnings(record=True) as warned, unmeasured():
+        warnings.simplefilter("always")
+        logt.from_faiss(given)
+    expected = [f"{loss}; an index of the original vectors finds more"] if loss else []
+    assert [str(warning.message) for warning in warned] == expected
+
+
+def test_an_index_that_was_not_trained_is_refused(tmp_path):
+    for factory in ("IVF8,Flat", "PQ4", "IDMap,PCA8,Flat"):
+        with pytest.raises(logt.InvalidInputError, match="is not trained and has no vectors; train it and add"):
+            logt.from_faiss(faiss.index_factory(D, factory))
+
+
 def test_what_cannot_be_converted_is_refused(X, tmp_path):
     with pytest.raises(logt.InvalidInputError, match="IndexPreTransform cannot reconstruct its vectors"):
         logt.from_faiss(build(X, "PCAW8,Flat"))  # whitened
@@ -98,7 +127,7 @@ def test_without_faiss_the_error_names_the_extra(monkeypatch):
         logt.from_faiss("x.faiss")
 
 
-def test_the_command_converts_a_file(X, tmp_path, run_logt):
+def test_the_command_converts_a_file(X, tmp_path, run_logt, monkeypatch):
     faiss.write_index(build(X, "Flat"), str(tmp_path / "x.faiss"))
     words = ("convert", tmp_path / "x.faiss", tmp_path / "index", "--bits", 4)
     report = json.loads(run_logt(*words, "--json"))
@@ -107,3 +136,8 @@ def test_the_command_converts_a_file(X, tmp_path, run_logt):
     assert "--overwrite" in run_logt(*words, ok=False)
     run_logt(*words, "--overwrite", "--metric", "cosine")
     assert logt.open(tmp_path / "index").metric == "cosine"
+    faiss.write_index(build(X, "SQ4"), str(tmp_path / "sq4.faiss"))
+    said = []
+    monkeypatch.setattr("logt.cli.vectors.say", lambda text, *_: said.append(text))
+    run_logt("convert", tmp_path / "sq4.faiss", tmp_path / "sq4")
+    assert [text.split(" has")[0] for text in said] == ["warning: the faiss IndexScalarQuantizer"]

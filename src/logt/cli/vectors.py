@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -196,10 +197,17 @@ def convert(
     """Convert a faiss index. The vectors are those that faiss reconstructs."""
     if not overwrite:
         _refuse_index(index)
-    with _new_folder(index) as folder, progress(quiet=as_json) as report:
+    with (
+        _new_folder(index) as folder,
+        warnings.catch_warnings(record=True) as warned,
+        progress(quiet=as_json) as report,
+    ):
+        warnings.simplefilter("always")
         method = methods.sketched(bits=bits)
         new = from_faiss(source, metric=metric, method=method, threads=threads, progress=report)
         new.save(folder, overwrite=overwrite)
+    for warning in warned:
+        say(f"warning: {warning.message}", err)
     print_report({**new.report(), "index": str(index)}, as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def from_faiss(
     """Return a logt index of the vectors and ids of a faiss index.
 
     The vectors of a flat index are read in place. Those of other indexes are what faiss reconstructs from its codes,
-    in memory while the new index is built. The faiss index is unchanged.
+    in memory while the new index is built; if these codes or a projection have lost part of the vectors, a warning
+    says so. The faiss index is unchanged.
 
     index: a faiss index, or the path of one that `faiss.write_index` wrote.
     metric: that of the faiss index by default ("l2" or "ip"). Pass "cosine" for normalized vectors.
@@ -43,12 +45,15 @@ def from_faiss(
     if not isinstance(index, faiss.Index):
         raise InvalidInputError(f"index must be a faiss index with float vectors, or its path, got {index!r}")
     new = Index(index.d, method=method, metric=metric or _metric(faiss, index))
+    lost = _lost(faiss, index)
     try:
         vectors, ids = _read_vectors(faiss, faiss.downcast_index(index))
     except RuntimeError as error:
         raise InvalidInputError(
             f"a faiss {type(index).__name__} cannot reconstruct its vectors; build a logt.Index from the originals"
         ) from error
+    if lost and len(vectors):
+        warnings.warn(f"{lost}; an index of the original vectors finds more", stacklevel=2)
     with shown_progress(progress) as report:
         new.add(vectors, ids, threads=threads, progress=report)
     return new
@@ -72,6 +77,33 @@ def _metric(faiss: Any, index: Any) -> str:
             "pass metric='cosine', 'ip' or 'l2' to search its vectors by another one"
         )
     return names[index.metric_type]
+
+
+def _lost(faiss: Any, index: Any) -> str:
+    """Return what a faiss index has lost of its vectors; "" if its codes have at least 8 bits per dimension.
+
+    Raise InvalidInputError if it was not trained.
+    """
+    index = faiss.downcast_index(index)
+    if not index.is_trained:
+        raise InvalidInputError(
+            f"the faiss {type(index).__name__} is not trained and has no vectors; train it and add"
+        )
+    if isinstance(index, faiss.IndexIDMap | faiss.IndexIDMap2):
+        return _lost(faiss, index.index)
+    if isinstance(index, faiss.IndexPreTransform):
+        narrowest = min(index.chain.at(number).d_out for number in range(index.chain.size()))
+        if narrowest < index.d:
+            return f"the faiss index has projected its vectors from {index.d} to {narrowest} dimensions"
+        return _lost(faiss, index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return _lost(faiss, index.refine_index)
+    if isinstance(index, faiss.IndexHNSW):
+        return _lost(faiss, index.storage)
+    size = getattr(index, "code_size", 4 * index.d)
+    if size < index.d:
+        return f"the faiss {type(index).__name__} has codes of {size} bytes for {index.d} dimensions"
+    return ""
 
 
 def _read_vectors(faiss: Any, index: Any) -> tuple[Floats, Ids | None]:
