@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from exact_index import built
+from typer.main import get_command
 
 import logt
 from logt.cli import console
+from logt.cli.main import app
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +137,27 @@ def test_version_and_python_m_logt(run_logt):
     done = subprocess.run([sys.executable, "-m", "logt", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, logt.__version__)
     assert "The folder or URL of an index" in run_logt("info", "--help")
+
+
+def test_search_only_reads_the_ids_of_a_filter(files, tmp_path, vectors, run_logt):
+    (tmp_path / "ids.txt").write_text("7\n3\n\n299\n12345\n")
+    words = ("search", files / "index", files / "q.npy", "-k", 3, "--json", "--filter")
+    for given in ("7,3, 299", tmp_path / "ids.txt"):
+        assert all(sorted(row) == [3, 7, 299] for row in json.loads(run_logt(*words, given))["ids"])
+    assert "the ids of this index are integers, got 'none.txt'" in run_logt(*words, "none.txt", ok=False)
+    built(vectors(3, 32), ["a", "b", "c d"]).save(tmp_path / "strings")
+    found = json.loads(run_logt("search", tmp_path / "strings", files / "q.npy", "--json", "--filter", "c d,a"))
+    assert all(sorted(row[:2]) == ["a", "c d"] for row in found["ids"])
+
+
+def test_the_help_lists_each_command_once_in_groups(run_logt):
+    shown = run_logt("--help").split("--help")[1]
+    groups = {
+        title: re.findall(r"(?m)^  (\w+)", rows) for title, rows in re.findall(r"\n(\w.+):\n((?:  .*\n?)+)", shown)
+    }
+    assert groups["Keep an index safe"] == ["verify", "backup", "restore", "repair"]
+    assert len(groups) == 6
+    assert sorted(name for names in groups.values() for name in names) == sorted(get_command(app).commands)
 
 
 def test_info_is_short_and_names_the_method(files, run_logt):

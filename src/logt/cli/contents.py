@@ -23,7 +23,7 @@ from logt.cli.console import (
     say,
 )
 from logt.cli.storage import open_checked, print_report
-from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, read_table_of
+from logt.cli.vectors import IdColumn, NoIds, VectorColumn, describe_table, id_choice, ids_of, read_table_of
 from logt.datasets.ground_truth import read_text
 from logt.errors import InvalidInputError
 from logt.graph.neighbor_graph import NeighborGraph, edge_rows
@@ -70,8 +70,7 @@ def remove(
     if not words:
         raise InvalidInputError("no ids are given; pass them as arguments, or a file of them with --from")
     with Index.open(index, "a") as opened:
-        is_text = len(opened) > 0 and isinstance(opened.ids[0], str)
-        count = opened.remove(words if is_text else [_as_number(word) for word in words])
+        count = opened.remove(ids_of(words, opened))
         opened.save()
     print_report({"removed": count, "vectors": len(opened)}, as_json)
 
@@ -129,13 +128,6 @@ def export(
 def _refuse_photos(index: Path) -> None:
     if photo_index(index) is not None:
         raise InvalidInputError(f"{index} follows a folder of photos: change these, and run logt images index FOLDER")
-
-
-def _as_number(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise InvalidInputError(f"the ids of this index are integers, got {word!r}; nothing was removed") from None
 
 
 def _write_ids(ids: Array, path: Path) -> None:

@@ -3,7 +3,7 @@
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logt import methods
-from logt._internal.validation import check_rows
+from logt._internal.validation import check_rows, shown
 from logt.cli.console import (
     AsJson,
     Device,
@@ -38,6 +38,7 @@ from logt.cli.console import (
     to_json,
 )
 from logt.cli.storage import print_report
+from logt.datasets.ground_truth import read_text
 from logt.datasets.tables import IdName, VectorTable
 from logt.datasets.vector_files import SUFFIXES, read_stream, read_table
 from logt.distributed.build import build as build_distributed
@@ -222,6 +223,10 @@ def search(
     recall: Recall = None,
     like: Annotated[str | None, typer.Option(help="The kind of the queries, a name from `logt tune --name`.")] = None,
     rerank: Rerank = None,
+    wanted: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="IDS", help="Search these ids only: 1,2,3 or a file with one id per line."),
+    ] = None,
     threads: Threads = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -247,6 +252,7 @@ def search(
         effort=effort,
         recall=recall,
         like=like,
+        filter=None if wanted is None else _wanted_ids(wanted, opened),
         threads=threads,
     )
     result = SearchResult(np.atleast_2d(result.scores), np.atleast_2d(result.ids))
@@ -258,6 +264,22 @@ def search(
         print_json({"ids": result.ids.tolist(), "scores": scores.tolist()})
     else:
         _print_results(result)
+
+
+def ids_of(words: Sequence[str], index: Index) -> list[str] | list[int]:
+    """Return words as ids of the type that an index has."""
+    if len(index) and isinstance(index.ids[0], str):
+        return list(words)
+    wrong = next((word for word in words if not word.strip().removeprefix("-").isdecimal()), None)
+    if wrong is not None:
+        raise InvalidInputError(f"the ids of this index are integers, got {shown(wrong)}")
+    return [int(word) for word in words]
+
+
+def _wanted_ids(given: str, index: Index) -> list[str] | list[int]:
+    """Return the ids of --filter: a list with commas, or a file with one id per line."""
+    words = read_text(Path(given)).splitlines() if Path(given).is_file() else given.split(",")
+    return ids_of([word for word in words if word.strip()], index)
 
 
 def _print_results(result: SearchResult) -> None:
