@@ -4,10 +4,12 @@ Each time is a median; "ratio" compares with the state before the changes, measu
 """
 
 import copy
+import itertools
 import tempfile
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     X = clustered_vectors(N + N // 100 + 600)
     index = logt.Index(DIM)
     index.add(X[:N])
+    measure_shares(index, X, note)
     linked, not_linked = copy.copy(index), copy.copy(index)
     linked.link()
     measure_changes(linked, X, "linked", note)
@@ -94,6 +97,24 @@ def measure_strings(X: np.ndarray, count: int, note: Note) -> None:
     names = (f"new {number}" for number in range(100))
     milliseconds = median_ms(lambda: index.add(X[:1, :32], ids=[next(names)]), 20)
     note(f"add one vector, {count:,} string ids", milliseconds, "ms")
+
+
+def measure_shares(index: logt.Index, X: np.ndarray, note: Note) -> None:
+    """Measure filters that pass a share of the vectors, at random: one query, and each of 64."""
+    rng, filters = np.random.default_rng(1), {"no filter": None}
+    for share in (0.5, 0.1, 0.01):
+        mask = rng.random(len(index)) < share
+        filters[f"a mask that passes {share:.0%}"] = mask
+        filters[f"a prepared filter that passes {share:.0%}"] = index.prepare(mask)
+    for what, given in filters.items():
+        search, Q = partial(index.search, k=K, filter=given, threads=1), X[:64]
+        queries = itertools.cycle(Q)
+        note(f"one query, {what}", median_ms(partial(_search_next, search, queries), len(Q)), "ms")
+        note(f"each of 64 queries, {what}", median_ms(partial(search, Q), 9) / len(Q), "ms")
+
+
+def _search_next(search: Callable[[np.ndarray], object], queries: Iterator[np.ndarray]) -> None:
+    search(next(queries))
 
 
 def measure_filter(count: int, note: Note) -> None:

@@ -39,7 +39,7 @@ def test_updates(run):
     values = {row["what"]: float(row["value"]) for row in run("updates", "--rows", 300)}
     assert all(value > 0 for value in values.values())
     assert values["segments after 3 adds"] >= 1
-    assert len(values) == 25
+    assert len(values) == 39
 
 
 def test_recall(run, monkeypatch):
