@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 import pytest
 from server_testing import run_server, wait_until
 
-from logt.server.access import address_group
 from logt.server.connections import MAX_HEAD_BYTES, MAX_HEADERS
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -189,11 +188,3 @@ def test_connections_beyond_the_limit_are_refused_while_the_server_works_on_all_
         wait_until(lambda: b"503" in read_all(connect(at("/"))))
         assert all(b"hello" in read_all(connection) for connection in working)
         assert b"hello" in read_all(connect(at("/")))
-
-
-def test_addresses_of_one_ipv6_network_count_together():
-    assert address_group("2001:db8::1") == address_group("2001:db8::ffff:0:1") == "2001:db8::/64"
-    assert address_group("2001:db8:0:1::1") != address_group("2001:db8::1")
-    assert address_group("::ffff:10.0.0.7") == address_group("10.0.0.7") == "10.0.0.7"
-    assert address_group("fe80::1%eth0") == "fe80::/64"
-    assert address_group("a path") == "a path"

@@ -1,4 +1,7 @@
-"""Security of the server: escaping, file access, headers, hosts, origins, the token."""
+"""Security of the server: escaping, file access, headers, hosts, origins, the token.
+
+`test_server_access.py` tests the access checks by themselves.
+"""
 
 import re
 from html.parser import HTMLParser
@@ -10,7 +13,6 @@ from starlette.testclient import TestClient
 from synthetic_photos import ODD_NAMES, draw_scene, encode_jpeg
 
 from logt.errors import InvalidInputError
-from logt.server.access import LoginAttempts
 from logt.server.app import create_app
 from logt.server.collection import VectorCollection
 from logt.server.middleware import SECURITY_HEADERS
@@ -283,24 +285,12 @@ def test_wrong_tokens_are_counted_per_client_of_a_trusted_proxy(photo_album):
     assert [status("10.0.0.8", f"{number}.1.1.1") for number in range(30)] == limited  # not a proxy
 
 
-FORWARDED = (
-    "Forwarded",
-    "Via",
-    "X-Real-IP",
-    "X-Forwarded-For",
-    "X-Forwarded-Proto",
-    "X-Forwarded-Host",
-    "X-Forwarded",
-)
-
-
 @pytest.mark.parametrize(
     ("proxies", "headers", "is_here"),
     [
         ((), {}, True),
-        (("10.0.0.7", "::1"), {}, True),
-        *((proxies, {}, False) for proxies in (("127.0.0.1",), ("10.0.0.7", "127.0.0.0/8"))),
-        *(((), {name: "https"}, False) for name in FORWARDED),
+        (("127.0.0.0/8",), {}, False),
+        ((), {"Via": "1.1 proxy"}, False),
     ],
 )
 def test_a_client_behind_a_proxy_is_never_local(photo_album, proxies, headers, is_here):
@@ -309,21 +299,12 @@ def test_a_client_behind_a_proxy_is_never_local(photo_album, proxies, headers, i
     assert (about["path"] is not None, about["original"]) == (is_here, is_here)
 
 
-@pytest.mark.parametrize("proxy", ["*", "proxy.example", "10.0.0.1/24", ""])
-def test_a_trusted_proxy_is_an_address(photo_album, run_logt, proxy):
-    with pytest.raises(InvalidInputError, match=re.escape(f"got {proxy!r}")):
-        create_app(open_album(photo_album), Settings(TOKEN, proxies=(proxy,)))
+def test_a_trusted_proxy_is_an_address(photo_album, run_logt):
+    with pytest.raises(InvalidInputError, match=re.escape("got '*'")):
+        create_app(open_album(photo_album), Settings(TOKEN, proxies=("*",)))
     assert "a trusted proxy must be an IP address" in run_logt(
-        "serve", photo_album[1], "--port", 0, "--trusted-proxy", proxy, ok=False
+        "serve", photo_album[1], "--port", 0, "--trusted-proxy", "*", ok=False
     )
-
-
-def test_attempts_of_a_bounded_number_of_addresses_are_counted(monkeypatch):
-    monkeypatch.setattr("logt.server.access.MAX_ADDRESSES", 3)
-    attempts = LoginAttempts()
-    for number in (*range(9), 7, 9):  # the one that tries again stays
-        assert not attempts.check({"client": (f"10.0.0.{number}", 1)}, "wrong", TOKEN)
-    assert list(attempts._failures) == ["10.0.0.8", "10.0.0.7", "10.0.0.9"]
 
 
 def test_ids_with_surrogates_are_shown(tmp_path, vectors):

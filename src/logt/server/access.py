@@ -147,7 +147,7 @@ def _netloc(url: str) -> str | None:
 
 def address_group(address: str) -> str:
     """Return an IPv4 address, or the /64 network of an IPv6 address: one client has as many as it wants of those."""
-    parsed = parse_ip(address.partition("%")[0])
+    parsed = parse_ip(address)
     if not isinstance(parsed, ipaddress.IPv6Address):
         return address
     if parsed.ipv4_mapped is not None:
