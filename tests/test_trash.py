@@ -80,6 +80,17 @@ def test_a_file_in_the_place_of_a_folder_holds_up_no_other_photo(album):
     assert (album / ".trash" / batch / "trip" / "day" / "d.png").exists()
 
 
+def test_photos_of_several_folders_go_to_the_trash_of_their_folder(album, tmp_path):
+    other = tmp_path / "other"
+    draw(other / "sub" / "b.png", 72)
+    update(album, also=[other])
+    batch = trash.move_to_trash(Photos.open(album), ["a.png", str(other / "sub" / "b.png"), "a.png"])
+    assert (album / ".trash" / batch / "a.png").exists()
+    assert (other / ".trash" / batch / "sub" / "b.png").exists()
+    assert trash.restore([album, other], batch) == (2, [])
+    assert (other / "sub" / "b.png").exists()
+
+
 def test_photos_are_moved_all_or_none_and_only_if_the_index_can_be_changed(album, monkeypatch):
     before = photo_files(album)
     with open_changing(album) as client:
