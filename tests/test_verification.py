@@ -178,6 +178,20 @@ def test_opening_encodes_trains_and_measures_nothing(saved, vectors, monkeypatch
     assert_same(logt.open(saved).search(Q, 10), expected)
 
 
+def test_a_verification_that_is_stopped_checks_nothing_more():
+    data, about = np.zeros(8, np.uint8), {"bytes": 8, "checksum": "wrong"}
+    checks = verification.Verification(at_once=7)
+    checks.add("file", data, about)
+    checks.stop()
+    checks.finish()
+    with pytest.raises(CorruptIndexError):
+        checks.restarted().add("file", data[:7], about)
+    later = checks.restarted()
+    later.add("file", data, about)
+    with pytest.raises(CorruptIndexError):
+        later.finish()
+
+
 def test_a_refresh_reads_only_new_files(saved, vectors, monkeypatch):
     reader = logt.open(saved)
     with logt.open(saved, "a") as index:
