@@ -44,7 +44,7 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        return self._file >= 0 and self._owner == os.getpid()
+        return self._file >= 0  # not in a forked child: see `_drop_after_fork`
 
     @property
     def in_place(self) -> bool:
