@@ -83,3 +83,6 @@ def test_the_cache_is_in_the_folder_for_caches_unless_another_is_given(tmp_path,
     assert cache.cache_folder() == tmp_path / "caches" / "logt"
     monkeypatch.setenv("LOGT_CACHE", str(tmp_path / "given"))
     assert cache.cache_folder() == tmp_path / "given"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGT_CACHE", "here")
+    assert cache.cache_folder() == tmp_path / "here"  # also after another change of the folder

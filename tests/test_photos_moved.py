@@ -1,13 +1,16 @@
 """Photos that were moved, touched or copied are recognized by content: they are not described again."""
 
+import hashlib
 import os
 import shutil
 
 import pytest
 from drawn_photos import counts, draw, finds_itself, indexed_names
 
+from logt._internal.threads import Workers
 from logt.index import Index
-from logt.photos import Photos, photo_vectors, update
+from logt.photos import Photos, content, photo_vectors, update
+from logt.photos.catalog import file_stamp
 from logt.photos.folder_scan import folder_news
 
 COUNT = 30
@@ -84,16 +87,35 @@ def test_a_photo_that_replaces_another_is_a_change_and_a_removal(album, describe
 
 
 def test_a_file_of_the_same_size_and_other_bytes_is_described(album, described):
-    content = bytearray((album / "1.png").read_bytes())
-    (album / "1.png").write_bytes(content[:-1] + b"\0")  # of the checksum of the last chunk
+    data = bytearray((album / "1.png").read_bytes())
+    (album / "1.png").write_bytes(data[:-1] + b"\0")  # of the checksum of the last chunk
     update(album)
     assert described == ["1.png"]
 
 
 def test_a_photo_that_cannot_be_read_any_more_is_no_source(album, described):
-    content = (album / "4.png").read_bytes()
+    data = (album / "4.png").read_bytes()
     (album / "4.png").write_bytes(b"broken")
     update(album)
-    (album / "new.png").write_bytes(content)
+    (album / "new.png").write_bytes(data)
     update(album)
     assert described == ["4.png", "4.png", "new.png"]  # a broken photo is tried again
+
+
+def test_only_new_files_of_the_size_of_a_known_photo_are_read(album, monkeypatch):
+    read, real = [], content.read_contents
+    monkeypatch.setattr(content, "read_contents", lambda names, *rest: read.extend(names) or real(names, *rest))
+    os.utime(album / "1.png", (1, 1))
+    draw(album / "new.png", COUNT + 1)
+    with (album / "new.png").open("ab") as stream:
+        stream.write(bytes(100_000))
+    update(album)
+    assert read == ["1.png"]
+
+
+def test_files_that_are_gone_or_changed_since_the_scan_have_no_content(tmp_path):
+    for name in ("same", "changed"):
+        (tmp_path / name).write_text(name)
+    stamps = {name: file_stamp(tmp_path / "same") for name in ("gone", "changed", "same")}
+    found = content.read_contents(list(stamps), stamps, tmp_path, Workers())
+    assert found == {"same": hashlib.blake2b(b"same", digest_size=16).digest()}

@@ -74,7 +74,7 @@ def test_a_save_of_which_nothing_is_known_removes_nothing(url, vectors, monkeypa
     with logt.open(url, mode="a") as writer, monkeypatch.context() as patch:
         writer.add(vectors(3, DIM, seed=1))
         patch.setattr(RemoteLocation, "create", forgotten)
-        with pytest.raises(ConflictError, match="written by another"):
+        with pytest.raises(ConflictError, match="it is not known whether this save is stored"):
             writer.save()
     assert RemoteLocation(url).read(name) == b"damaged"
     assert ids(url) == {*range(403)} - {5}
