@@ -32,6 +32,7 @@ def test_array_files_are_safetensors_and_aligned(tmp_path, rng):
     mapped = np.memmap(tmp_path / "file", np.uint8, "r")
     read, metadata = parse_arrays(mapped)
     assert dict(metadata) == {"kind": "segment"}
+    assert b"__metadata__" not in array_file(arrays)
     assert (8 + int.from_bytes(data[:8], "little")) % ALIGNMENT == 0
     for name, array in arrays.items():
         for copy in (read[name], load(data)[name]):

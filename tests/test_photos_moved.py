@@ -11,7 +11,7 @@ from logt._internal.threads import Workers
 from logt.index import Index
 from logt.photos import Photos, content, photo_vectors, update
 from logt.photos.catalog import file_stamp
-from logt.photos.folder_scan import folder_news
+from logt.photos.folder_scan import folder_news, scan_folders
 
 COUNT = 30
 
@@ -119,3 +119,8 @@ def test_files_that_are_gone_or_changed_since_the_scan_have_no_content(tmp_path)
     stamps = {name: file_stamp(tmp_path / "same") for name in ("gone", "changed", "same")}
     found = content.read_contents(list(stamps), stamps, tmp_path, Workers())
     assert found == {"same": hashlib.blake2b(b"same", digest_size=16).digest()}
+
+
+def test_a_photo_folder_that_is_gone_is_an_error_and_not_empty(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        scan_folders([tmp_path / "gone"], tmp_path / "index")

@@ -220,7 +220,7 @@ def test_other_files_stay_and_those_that_were_replaced_go(bucket, made, monkeypa
     made.save(url)
     first = objects(url)
     locations.RemoteLocation(url).write(waiting, b"of a save that takes longer than others")
-    locations.RemoteLocation(url).write("notes.txt", b"mine")
+    locations.RemoteLocation(url).write("notes.txt", b"m" * 44)  # as long as what supersedes a manifest
     with logt.open(url, mode="a") as writer:
         writer.compact(relearn=True)
         for number in (1, 2):

@@ -10,11 +10,12 @@ from exact_index import built
 from faults import damage
 
 import logt
-from logt.errors import ConflictError, CorruptIndexError
-from logt.storage import changes
+from logt.errors import ConflictError, CorruptIndexError, InvalidInputError
+from logt.storage import changes, files
 from logt.storage.changes import Change, log_path
 from logt.storage.locations import location_at
 from logt.storage.lock import Lock
+from logt.storage.manifest import parse_manifest
 from logt.storage.store import Store
 
 
@@ -150,6 +151,20 @@ def test_a_store_knows_its_place_by_any_name(url, saved, monkeypatch):
     assert not any(store.is_at(path) for path in (url, saved.parent))
 
 
+def test_an_index_without_vectors_is_an_index_and_a_file_is_none(tmp_path):
+    logt.Index(8).save(tmp_path / "empty")
+    (tmp_path / "file").write_text("x")
+    for name, message in (("empty", "another index"), ("file", "is not an index")):
+        with pytest.raises(InvalidInputError, match=message):
+            built(np.eye(8)).save(tmp_path / name)
+
+
+def test_the_mark_of_a_first_save_goes_even_if_that_was_killed_after_its_manifest(saved):
+    (saved / ".unfinished").touch()
+    logt.open(saved, "a").close()
+    assert not (saved / ".unfinished").exists()
+
+
 def test_only_the_files_of_the_present_manifest_stay_mapped(saved, vectors):
     reader = logt.open(saved)
     with logt.open(saved, "a") as index:
@@ -169,3 +184,20 @@ def test_an_index_with_a_damaged_log_is_replaced_by_the_next_generation(saved, v
     damage(next(saved.glob("*.log")), 0)
     built(vectors(3, 8)).save(saved, overwrite=True)
     assert Store.open(saved, write=False).location.read_manifest()["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"{}", b"[]", b"7", b"null", b"\xff", b"[" * 100_000),
+        *(b'{"manifest": {}, "checksum": ""}', b'{"manifest": {"format": 1, "generation": 1.5}, "checksum": ""}'),
+    ],
+)
+def test_any_text_that_is_no_manifest_is_damage(text):
+    with pytest.raises(CorruptIndexError, match=r"manifest\.json is damaged"):
+        parse_manifest(text, "manifest.json")
+
+
+def test_two_processes_may_make_the_same_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "missing_folders", lambda folder: [folder])
+    files.make_folder(tmp_path)
