@@ -58,6 +58,13 @@ def test_a_commit_removes_what_nobody_needs_and_nothing_else(location, monkeypat
     assert set(location.names()) == {NAMES[3], NAMES[6], *MANIFESTS[2:], *others}
 
 
+def test_a_manifest_that_another_writer_removes_meanwhile_hinders_nobody(location, monkeypatch):
+    listed = RemoteLocation._generations
+    monkeypatch.setattr(RemoteLocation, "_generations", lambda self: [1, *listed(self)])
+    location.commit(manifest(2, NAMES[0]))
+    assert location.newest_generation() == 2
+
+
 def test_a_place_with_manifests_of_other_programs_holds_no_index(location):
     assert not location.holds_index()
     with pytest.raises(FileNotFoundError, match="no manifest"):
