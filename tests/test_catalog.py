@@ -158,3 +158,13 @@ def test_a_check_reads_more_than_the_rows(filled, tmp_path):
         assert db.execute("SELECT count(*) FROM photos").fetchone() == (20,)
     with closing(Catalog(tmp_path)) as damaged, pytest.raises(CorruptIndexError, match="freelist"):
         damaged.check()
+
+
+def test_an_empty_file_is_a_new_catalog_only_for_a_writer(tmp_path):
+    file = tmp_path / CATALOG_FILE
+    file.touch()
+    with pytest.raises(CorruptIndexError):
+        Catalog(tmp_path, create=False)
+    assert file.read_bytes() == b""
+    Catalog(tmp_path).close()
+    Catalog(tmp_path, create=False).close()

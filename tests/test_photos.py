@@ -15,7 +15,7 @@ from logt._internal.subprocess_worker import Child
 from logt.descriptors import Model
 from logt.errors import InvalidInputError
 from logt.photos import Photos, extraction, folder_scan, indexer, photo_vectors, update
-from logt.photos.manifest import MANIFEST_FILE
+from logt.photos.manifest import MANIFEST_FILE, _stored_folder
 from logt.photos.progress_file import published_progress
 
 # ------------------------------------------------------------------------------------ changes of the folder
@@ -199,6 +199,11 @@ def test_several_folders_in_one_index(album, tmp_path):
     assert counts(update(album, relearn=True)) == (12, 0, 0, 0, 0)
     assert counts(update(album, also=[other])) == (0, 0, 4, 8, 0)
     assert counts(update(album, also=[])) == (0, 0, 3, 5, 0)
+
+
+def test_the_folder_of_an_index_is_relative_only_if_they_move_together():
+    assert _stored_folder(Path("/photos"), Path("/photos/.logt")) == ".."
+    assert _stored_folder(Path("/photos"), Path("/indexes/photos")) == "/photos"
 
 
 def test_folders_that_overlap_or_do_not_exist_are_refused(album, tmp_path):

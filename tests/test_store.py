@@ -16,6 +16,7 @@ from logt.storage.changes import Change, log_path
 from logt.storage.locations import location_at
 from logt.storage.lock import Lock
 from logt.storage.manifest import parse_manifest
+from logt.storage.shard_files import read_outline
 from logt.storage.store import Store
 
 
@@ -101,6 +102,26 @@ def test_a_record_that_names_a_file_without_a_model_is_damage(saved, store):
     for read in (store.read_changes, store.read):
         with pytest.raises(CorruptIndexError, match="do not fit together"):
             read()
+
+
+def test_a_change_of_an_unknown_kind_is_damage(tmp_path):
+    start = changes.Position(0, 1, b"")
+    changes.append(tmp_path / "log", start, [Change("move", {"ids": np.arange(3)}, model="a file")])
+    assert "a change of kind 'move'" in changes.read(tmp_path / "log", start)[2]
+
+
+def test_parts_of_an_index_are_read_only_if_its_manifest_names_all_of_it(saved):
+    assert len(read_outline(saved)) == 30
+    with logt.open(saved, "a") as index:
+        index.remove([1])
+        index.save()
+    with pytest.raises(InvalidInputError, match="write-ahead log"):
+        read_outline(saved)
+    next(saved.glob("*.log")).unlink()
+    location = location_at(saved)
+    location.write_manifest(location.read_manifest() | {"segments": [{}]})
+    with pytest.raises(CorruptIndexError, match="do not fit together"):
+        read_outline(saved)
 
 
 @pytest.fixture
