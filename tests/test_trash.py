@@ -168,6 +168,7 @@ def test_photos_that_are_no_duplicates_stay_connected_to_others():
     graph = NeighborGraph.from_neighbors(names, rows, np.ones((4, 1), np.float32))
     groups = duplicate_groups(graph, 0.9, [{"b", "c"}, {"gone"}])
     assert [group.names for group in groups] == [("a", "b"), ("c", "d")]
+    assert [group.names for group in duplicate_groups(graph, 0.9, [])] == [("a", "b", "c", "d")]  # still in the graph
 
 
 def test_decisions_about_duplicates_at_the_same_moment_are_all_kept_once_and_are_limited(album, monkeypatch):
@@ -180,6 +181,9 @@ def test_decisions_about_duplicates_at_the_same_moment_are_all_kept_once_and_are
     keep_apart(index, ["x", "y", "z"])
     assert len(read_apart(index)) == 2
     assert read_apart(index)[-1] == {"x", "y", "z"}
+    monkeypatch.setattr(duplicates_module, "MAX_APART_NAMES", 2)
+    keep_apart(index, ["u", "v", "w"])
+    assert read_apart(index) == [{"u", "v", "w"}]  # the last one is kept, however large
 
 
 def test_duplicates_are_compared_moved_to_the_trash_and_restored_on_the_page(album, new_page):
