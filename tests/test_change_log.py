@@ -282,7 +282,7 @@ def test_a_refresh_that_failed_is_repeated(saved, vectors, monkeypatch):
             if rewrite:
                 index.compact()
             index.save()
-            for name in ("_applied", "_from_store"):
+            for name in ("_repeated", "_from_store"):
                 monkeypatch.setattr(type(reader), name, interrupted)
             with pytest.raises(MemoryError):
                 reader.refresh()

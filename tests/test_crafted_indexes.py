@@ -10,6 +10,7 @@ import pytest
 import logt
 from logt._internal.threads import SERIAL
 from logt.engine.items import Items
+from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
 from logt.methods import compact, lo_gt, sketched, starred
 from logt.storage import changes
@@ -209,7 +210,7 @@ def wrong_additions(index, codec, vectors):
         "strings that repeat": addition(strings=("x", "x")),
         "no strings": addition(strings=None),
         "items": replace(good, items=Items().add(good.ids, ["a", "b"])),
-        "too few strings": replace(good, strings=("x",)),
+        "too few strings": replace(good, strings=Layer.of(["x"], good.ids[:1])),
     }
 
 

@@ -69,16 +69,16 @@ def test_a_log_that_is_larger_than_logt_writes_is_not_read_and_can_be_repaired(p
 def cost_of_opening(path, monkeypatch):
     """The bytes of the files that are opened and the changes that are repeated; computing codes is an error."""
     read, repeated = [], []
-    real, applied = files.open_regular, logt.Index._applied
+    real, repeat = files.open_regular, logt.Index._repeated
     with monkeypatch.context() as patch:
         patch.setattr(files, "open_regular", lambda file: read.append(file.stat().st_size) or real(file))
-        patch.setattr(logt.Index, "_applied", lambda *given: repeated.append(1) or applied(*given))
+        patch.setattr(logt.Index, "_repeated", lambda *given: repeated.append(len(given[2])) or repeat(*given))
         for name in ("train", "encode"):
             patch.setattr(Codec, name, None)
         for name in ("calibrate", "calibrate_changed"):
             patch.setattr(f"logt.lists.method.{name}", None)
         logt.open(path).verify()
-    return sum(read), len(repeated)
+    return sum(read), sum(repeated)
 
 
 @pytest.mark.parametrize("seed", range(20 if TORTURE else 2))

@@ -17,6 +17,7 @@ from logt._internal.threads import Progress, Workers, available_cores
 from logt._internal.types import Array, Ids, Metric
 from logt._internal.validation import check_choice, check_int, refuse_file
 from logt.engine.protocols import Method, Searchable
+from logt.engine.repeating import repeat_log
 from logt.engine.snapshot import Snapshot, check_snapshot
 from logt.engine.state import IndexState
 from logt.errors import ConflictError, CorruptIndexError, InvalidInputError, ReadOnlyError
@@ -324,21 +325,10 @@ class IndexBase(Searchable):
 
     def _repeated(self, snapshot: Snapshot, changes: Sequence[Change]) -> Snapshot:
         """Return a snapshot with the changes of a log."""
-        for change in changes:
-            snapshot = self._applied(snapshot, change)
-        return snapshot.with_segments(self.method.merge(snapshot.segments)) if changes else snapshot
-
-    def _applied(self, snapshot: Snapshot, change: Change) -> Snapshot:
-        """Return a snapshot with one change of the log, whose segments are still to be merged."""
-        if change.kind == "remove":
-            return snapshot.remove(change.ids)
         try:
-            segment = self.method.read_segment(change.model, change.arrays)
-            self.method.check_segment(segment, self._dim, self._metric)
-            snapshot = snapshot.with_ids(segment.ids, change.strings, change.items)
+            return repeat_log(snapshot, changes, self.method, self._dim, self._settings)
         except (*UNUSABLE, InvalidInputError) as error:
             raise CorruptIndexError(f"the write-ahead log cannot be used: {error}") from error
-        return snapshot.with_segments(self.method.join(snapshot.segments, segment, self._settings))
 
     # ------------------------------------------------------------------------------------------------ details
 

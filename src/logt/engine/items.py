@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -51,10 +51,33 @@ class Items:
             number_of = dict(self._number_of)
             numbers = np.array([number_of.setdefault(name, len(number_of)) for name in names], np.int64)
             known = tuple(number_of)
-        left = ~np.isin(self.ids, ids)
-        all_ids = np.concatenate([self.ids[left], ids])
-        order = np.argsort(all_ids)
-        return Items(all_ids[order], np.concatenate([self.numbers[left], numbers])[order], known)
+        return self._with(ids, numbers, known)
+
+    def append(self, added: Sequence[Items]) -> Items:
+        """Return the items with those of others in turn; later ones replace earlier ones."""
+        named = {self.names is not None} if len(self.ids) else set()
+        if len(named | {items.names is not None for items in added}) > 1:
+            raise InvalidInputError("some items are integers, and others strings")
+        numbers, known = [items.numbers for items in added], None
+        if any(items.names is not None for items in added):
+            number_of = dict(self._number_of)
+            for at, items in enumerate(added):
+                new = [number_of.setdefault(name, len(number_of)) for name in items.names or ()]
+                numbers[at] = np.array(new, np.int64)[items.numbers]
+            known = self.names if len(number_of) == len(self.names or ()) else tuple(number_of)
+        ids = np.concatenate([_none(), *(items.ids for items in added)])
+        return self._with(ids, np.concatenate([_none(), *numbers]), known)
+
+    def _with(self, ids: Ids, numbers: Ids, names: tuple[str, ...] | None) -> Items:
+        """Return the items with those of more vectors, of which the last of each id counts."""
+        order = np.argsort(ids, kind="stable")
+        order = order[np.append(ids[order][1:] != ids[order][:-1], True)[: len(ids)]]
+        ids, numbers = ids[order], numbers[order]
+        at = np.searchsorted(self.ids, ids)
+        here = self.ids[np.minimum(at, len(self.ids) - 1)] == ids if len(self.ids) else at > 0
+        old_ids, old_numbers = (np.delete(old, at[here]) if here.any() else old for old in (self.ids, self.numbers))
+        at = np.searchsorted(old_ids, ids)
+        return Items(np.insert(old_ids, at, ids), np.insert(old_numbers, at, numbers), names)
 
     @cached_property
     def _number_of(self) -> dict[str, int]:
@@ -104,7 +127,9 @@ class Items:
         is_complete = np.array_equal(layer.ints, np.arange(len(layer))) and len(layer.lookup) == len(layer)
         if not is_complete or numbers.max() >= len(layer):
             raise ValueError("the items do not fit their names")
-        return cls(ids, numbers, tuple(layer.strings))
+        items = cls(ids, numbers, tuple(layer.lookup))
+        vars(items)["_number_of"] = layer.lookup
+        return items
 
 
 def items_of(items: Items | None, vectors: int) -> Items:

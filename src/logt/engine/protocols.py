@@ -8,6 +8,7 @@ from typing import Any, Protocol, Unpack
 import numpy as np
 
 from logt._internal.params import SearchParams, SearchSettings
+from logt._internal.removals import LoggedChange
 from logt._internal.segment import BuildSettings, Segment
 from logt._internal.threads import Workers
 from logt._internal.types import Array, Filter, Floats, Ids, Mask, Metric, SomeIds, Vectors
@@ -58,16 +59,19 @@ class Method(Protocol):
     def add(
         self, segments: Any, rows: Array, ids: Ids, settings: BuildSettings, workers: Workers
     ) -> tuple[tuple[Segment, ...], Segment | None]:
-        """Return the segments with a batch of new vectors, whose ids increase, and what `join` needs to repeat this.
+        """Return the segments with a batch of new vectors, whose ids increase, and what `repeat` needs of it.
 
-        That is the segment of the batch; None if more has changed than `join` does.
+        That is the segment of the batch; None if more has changed than `repeat` does.
         """
 
-    def join(self, segments: Any, new: Any, settings: BuildSettings) -> tuple[Segment, ...]:
-        """Return the segments with a new one, as if small ones were merged; `merge` must follow."""
+    def repeat(
+        self, segments: Any, log: Sequence[LoggedChange], dim: int, settings: BuildSettings
+    ) -> tuple[tuple[Segment, ...], int]:
+        """Return the segments after the changes of a log, as if they were made one by one, and where to begin.
 
-    def merge(self, segments: Any) -> tuple[Segment, ...]:
-        """Return the segments after the merges that `join` has left for later."""
+        That is the number of changes up to the last that left no vectors. Raise InvalidInputError, ValueError or
+        others if the log does not fit the segments.
+        """
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Any, settings: BuildSettings, workers: Workers

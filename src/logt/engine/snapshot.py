@@ -53,9 +53,9 @@ class Snapshot:
             number = self.strings.get(id) if isinstance(id, str) else None
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < _MAX_ID:
             return False
-        return bool(self._holds(np.array([number], np.int64))[0])
+        return bool(self.holds(np.array([number], np.int64))[0])
 
-    def _holds(self, ids: Ids) -> Array:
+    def holds(self, ids: Ids) -> Array:
         """Return which integer ids are live."""
         found = np.zeros(len(ids), bool)
         for segment in self.segments:
@@ -83,7 +83,7 @@ class Snapshot:
         """Return (the snapshot that knows the ids of `count` new vectors, their integer ids)."""
         strings = as_strings(ids)
         if strings is None and self.strings is None:
-            return self, check_new_ids(ids, count, self.next_id, self._holds)
+            return self, check_new_ids(ids, count, self.next_id, self.holds)
         if strings is None or (self.strings is None and len(self)):
             if count == 0:
                 return self, np.empty(0, np.int64)
@@ -94,7 +94,7 @@ class Snapshot:
         check_distinct(strings, count)
         known = self.strings or StringIds()
         found = np.array([-1 if (n := known.get(string)) is None else n for string in strings], np.int64)
-        taken = np.flatnonzero((found >= 0) & self._holds(found))
+        taken = np.flatnonzero((found >= 0) & self.holds(found))
         if len(taken):
             raise InvalidInputError(f"id {strings[taken[0]]!r} is already in the index; nothing was added")
         if self.next_id + count >= _MAX_ID:
@@ -110,22 +110,6 @@ class Snapshot:
             have = "no items" if self.items is None else "items"
             raise InvalidInputError(f"the vectors of this index have {have}, and so must new ones; nothing was added")
         return replace(self, items=(self.items or Items()).add(ids, items))
-
-    def with_ids(self, ids: Ids, strings: tuple[str, ...] | None, items: Items | None = None) -> Snapshot:
-        """Return the snapshot that knows integer ids which another process has assigned, their strings and items."""
-        if self._holds(ids).any():
-            raise InvalidInputError("an id is added twice")
-        present = self.assign_items(ids, None if items is None else items.to_user_items(ids))
-        if strings is None:
-            if self.strings is not None:
-                raise InvalidInputError("the ids of this index are strings")
-            return present
-        check_distinct(strings, len(ids))
-        known = self.strings or StringIds()
-        is_new = not self._holds(known.to_ints(strings)).any()
-        if (len(self) and self.strings is None) or ids[0] < self.next_id or not is_new:
-            raise InvalidInputError("string ids do not fit those that are there")
-        return replace(present, strings=known.add(strings, ids))
 
     # ------------------------------------------------------------------------------------------------ changes
 
@@ -186,7 +170,7 @@ class Snapshot:
         if other.strings is not None:
             return self._merge_strings(other, other.strings.keep(other.ids))
         theirs = other.ids
-        both = np.sort(theirs[self._holds(theirs)])
+        both = np.sort(theirs[self.holds(theirs)])
         if len(both):
             raise InvalidInputError(f"id {both[0]} is in both indexes; nothing was merged")
         next_id, items = max(self.next_id, other.next_id), self._merge_items(other)

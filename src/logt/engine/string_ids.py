@@ -18,6 +18,8 @@ from logt.errors import InvalidInputError
 
 _UTF_8 = "utf-8", "surrogatepass"
 _FIRST_BYTE_OF_MANY = 0x80  # of a character
+_FINGERPRINT_BITS = 18
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHARE = 4  # of more than 1/_SHARE of the strings of a layer, all are decoded
 
 MERGE_RATIO = 4
@@ -76,6 +78,34 @@ class Layer:
         text = self.text.data
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         return (text[start:end] for start, end in zip(starts.tolist(), self.ends[rows].tolist(), strict=True))
+
+    def equal_to(self, other: Layer) -> tuple[Ids, Ids]:
+        """Return the rows of strings here that are in another layer, and the first row of each of them there.
+
+        Here, only strings with the fingerprint of one there are decoded.
+        """
+        theirs, mine = other._fingerprints, self._fingerprints
+        seen = np.zeros(1 << _FINGERPRINT_BITS, bool)
+        seen[theirs] = True
+        rows = np.flatnonzero(seen[mine])
+        there = zip(reversed(other.strings), reversed(range(len(other))), strict=True) if len(rows) else ()
+        row_of = dict(there)
+        equal = np.array([row_of.get(string, -1) for string in self.at(rows)], np.int64)
+        return rows[equal >= 0], equal[equal >= 0]
+
+    @cached_property
+    def _fingerprints(self) -> Ids:
+        """A number for each string, from its length, its last 8 bytes, and the last 8 of its first half."""
+        sizes, text = np.diff(self.ends, prepend=0), np.concatenate([np.zeros(8, np.uint8), self.text])
+        words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
+        half = sizes // 2
+        mixed = sizes.astype(np.uint64)
+        for ends, most in ((self.ends, sizes), (self.ends - half, sizes - half)):
+            unused = 8 * (8 - np.minimum(most, 8)).astype(np.uint64)  # bits of the string before
+            word = np.where(most > 0, words[ends] >> np.minimum(unused, 63), 0)
+            mixed = (mixed ^ word) * _ODD
+            mixed ^= mixed >> np.uint64(32)
+        return (mixed & ((1 << _FINGERPRINT_BITS) - 1)).astype(np.int64)
 
     @staticmethod
     def join(layers: Sequence[Layer]) -> Layer:
@@ -162,9 +192,10 @@ class StringIds:
 
     def add(self, strings: Sequence[str], ints: Ids) -> StringIds:
         """Return the ids with a new layer; the integers must be larger than all that are there."""
-        return self._with(Layer.of(strings, ints)) if len(ints) else self
+        return self.with_layer(Layer.of(strings, ints)) if len(ints) else self
 
-    def _with(self, layer: Layer) -> StringIds:
+    def with_layer(self, layer: Layer) -> StringIds:
+        """Return the ids with a new layer, whose integers are larger than all that are there."""
         layers = [*self.layers, layer]
         while len(layers) > 1 and len(layers[-2]) <= MERGE_RATIO * len(layers[-1]):
             layers[-2:] = [Layer.join(layers[-2:])]
@@ -184,7 +215,7 @@ class StringIds:
         """Return the ids of both; the integers of the other must be larger."""
         merged = self
         for layer in other.layers:
-            merged = merged._with(layer)
+            merged = merged.with_layer(layer)
         return merged
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from logt._internal.arrays import unit_dtype
 from logt._internal.params import SearchParams
+from logt._internal.removals import LoggedChange, Removals
 from logt._internal.segment import BuildSettings, as_row_mask
 from logt._internal.threads import SERIAL, Workers, split_range
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
@@ -74,13 +75,15 @@ class GroupTesting:
         new = (self.encode(rows[part], ids[part], number, None, settings, workers) for number, part in parts)
         return (*segments, *new), None
 
-    def join(self, segments: Segments, new: CodedSegment, settings: BuildSettings) -> Segments:
-        """Return the segments with a new one."""
-        return (*segments, new)
-
-    def merge(self, segments: Segments) -> Segments:
-        """Return the segments: small ones are not merged."""
-        return segments
+    def repeat(
+        self, segments: Segments, log: Sequence[LoggedChange], dim: int, settings: BuildSettings
+    ) -> tuple[Segments, int]:
+        """Return the segments after the changes of a log, and how many of these precede the first that counts."""
+        if any(change.kind == "add" for change in log):
+            raise ValueError("segments with memory vectors of their own are not in a log")
+        left = (segment.remove(Removals(log).ids) for segment in segments)
+        kept = tuple(segment for segment in left if segment.count)
+        return kept, 0 if kept else len(log)
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: None, settings: BuildSettings, workers: Workers

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from logt._internal.types import Ids, Mask
-from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment, merge_segments
 
 RATIO = 4
@@ -16,48 +12,6 @@ RATIO = 4
 
 MAX_MERGED = 8192
 """Rows of a segment that this makes at most, so that no change takes long. `Index.compact` merges larger ones."""
-
-_NO_IDS = np.empty(0, np.int64)
-
-
-class Unmerged:
-    """Segments of a codec that will be merged: the log of an index is repeated without each merge in between.
-
-    It has what a snapshot needs of segments until then, and is not changed either. gone: ids that were removed since
-    the segments should have been merged.
-    """
-
-    def __init__(self, parts: Sequence[ListSegment], gone: Ids = _NO_IDS):
-        self.parts, self.gone = tuple(parts), gone
-        self.codec: Codec = parts[0].codec
-        self.ids: Ids = np.sort([part.ids[end] for part in parts for end in (0, -1)])  # the first and the last one
-        self._rows = sum(part.count for part in parts)
-        self.count = self._rows - len(gone)
-
-    @classmethod
-    def of(cls, segments: Sequence[ListSegment | Unmerged]) -> Unmerged:
-        """Return the segments as one."""
-        parts: list[ListSegment] = []
-        for segment in segments:
-            parts += [p.remove(segment.gone) for p in segment.parts] if isinstance(segment, Unmerged) else [segment]
-        return cls(parts)
-
-    def __len__(self) -> int:
-        return self._rows  # after the merge
-
-    def locate(self, ids: Ids) -> tuple[None, Mask]:
-        """Return (no rows, whether each id is here)."""
-        here = np.any([part.locate(ids)[1] for part in self.parts], axis=0)
-        return None, here & ~np.isin(ids, self.gone)
-
-    def remove(self, ids: Ids) -> Unmerged:
-        """Return the same without the rows of some ids, which need not be here."""
-        return Unmerged(self.parts, np.concatenate([self.gone, ids[self.locate(ids)[1]]]))
-
-    def merged(self) -> ListSegment:
-        """Return the segment that all become."""
-        return merge_segments(self.parts).remove(self.gone)
-
 
 Merge = Callable[[Sequence[Any]], Any]
 
@@ -71,7 +25,7 @@ def merge_small(
 ) -> tuple[ListSegment, ...]:
     """Merge the newest segments while they are of similar size and share a codec, to at most `largest` rows.
 
-    below: merge none of so many rows or more. merge: `Unmerged.of` leaves the work for later.
+    below: merge none of so many rows or more. merge: of two segments; `Planned.of` leaves the work for later.
     """
     merged: list[ListSegment] = list(segments)
     most = MAX_MERGED if largest is None else min(largest, MAX_MERGED)

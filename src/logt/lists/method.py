@@ -11,6 +11,7 @@ import numpy as np
 
 from logt._internal.params import SearchParams
 from logt._internal.recall_curve import RecallCurve
+from logt._internal.removals import LoggedChange
 from logt._internal.segment import BuildSettings
 from logt._internal.threads import Workers
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
@@ -20,7 +21,8 @@ from logt.graph.stored_graph import StoredGraph
 from logt.lists.calibration import calibrate, calibrate_changed, calibrate_graph
 from logt.lists.codec import Codec, CodecSettings
 from logt.lists.inverted_lists import Probe
-from logt.lists.merge_policy import Merge, Unmerged, merge_all, merge_small
+from logt.lists.merge_policy import Merge, merge_all, merge_small
+from logt.lists.repeating import Planned, repeat_changes
 from logt.lists.residual import MAX_BITS, usual_bits
 from logt.lists.search import ListSearch
 from logt.lists.segment import ListSegment, merge_segments
@@ -65,7 +67,7 @@ class Sketched:
     def add(
         self, segments: Segments, rows: Array, ids: Ids, settings: BuildSettings, workers: Workers
     ) -> tuple[Segments, ListSegment | None]:
-        """Return the segments with a batch of new vectors, whose ids increase, and what `join` needs to repeat this.
+        """Return the segments with a batch of new vectors, whose ids increase, and what `repeat` needs of it.
 
         That is the segment of the batch; None if a codec was trained or measured.
         """
@@ -88,14 +90,20 @@ class Sketched:
         measured = _measure(grown, segments, training, rng, workers, settings.builder)
         return measured, new[0] if measured == grown and not training.new and len(new) == 1 else None
 
-    def join(self, segments: Segments, new: ListSegment, settings: BuildSettings) -> Segments:
-        """Return the segments with a new one. Small ones are merged, by `merge`."""
-        joined = _merge_tiny((*segments, new), len(new), settings, Unmerged.of)
-        return _merge_checked(joined, settings, Unmerged.of)
+    def repeat(
+        self, segments: Segments, log: Sequence[LoggedChange], dim: int, settings: BuildSettings
+    ) -> tuple[Segments, int]:
+        """Return the segments after the changes of a log, and how many of these precede the first that counts."""
 
-    def merge(self, segments: Sequence[ListSegment | Unmerged]) -> Segments:
-        """Return the segments after the merges that `join` has left for later."""
-        return tuple(s.merged() if isinstance(s, Unmerged) else s for s in segments)
+        def join(planned: tuple[Planned, ...], new: Planned) -> tuple[Planned, ...]:
+            joined: tuple[Planned, ...] = _merge_tiny((*planned, new), new.count, settings, Planned.of)
+            joined = _merge_checked(joined, settings, Planned.of)
+            return joined
+
+        def check(segment: ListSegment) -> None:
+            self.check_segment(segment, dim, settings.metric)
+
+        return repeat_changes(segments, log, join, check)
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Codec | None, settings: BuildSettings, workers: Workers
@@ -163,14 +171,14 @@ class Sketched:
             raise InvalidInputError("the norms do not fit the metric")
 
 
-def _merge_tiny(segments: Segments, added: int, settings: BuildSettings, merge: Merge = merge_segments) -> Segments:
+def _merge_tiny(segments: Any, added: int, settings: BuildSettings, merge: Merge = merge_segments) -> Any:
     """Merge segments that are too small to show whether their codec fits, after so many vectors were added."""
     if added >= MIN_CHECKED:
         return segments
     return merge_small(segments, settings.segment_size, below=MIN_CHECKED, merge=merge)
 
 
-def _merge_checked(segments: Segments, settings: BuildSettings, merge: Merge = merge_segments) -> Segments:
+def _merge_checked(segments: Any, settings: BuildSettings, merge: Merge = merge_segments) -> Any:
     """Merge the newest segment with others, unless its vectors are too few to check whether their codec fits."""
     return segments if segments[-1].count < MIN_CHECKED else merge_small(segments, settings.segment_size, merge=merge)
 

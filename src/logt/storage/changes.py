@@ -47,20 +47,21 @@ class Change:
     """Vectors that were added, or ids that were removed.
 
     arrays: of the segment of added vectors, with their ids; of a removal, the ids alone. model: what the segment was
-    encoded with; in the log, the name of its file. strings: the ids of added vectors, if they are strings. items: of
-    added vectors, if they have any.
+    encoded with; in the log, the name of its file. strings: the ids of added vectors, if they are strings, with
+    their integers. items: of added vectors, if they have any.
     """
 
     kind: Literal["add", "remove"]
     arrays: Mapping[str, Array]
     model: Any = None
-    strings: tuple[str, ...] | None = None
+    strings: Layer | None = None
     items: Items | None = None
 
     @classmethod
-    def add(cls, segment: Segment, strings: tuple[str, ...] | None, items: Items | None = None) -> Change:
+    def add(cls, segment: Segment, strings: Sequence[str] | None, items: Items | None = None) -> Change:
         arrays = {name: array for part in segment.stored_parts.values() for name, array in part.arrays.items()}
-        return cls("add", arrays, segment.model, strings, items)
+        layer = None if strings is None else Layer.of(strings, segment.ids)
+        return cls("add", arrays, segment.model, layer, items)
 
     @classmethod
     def remove(cls, ids: Ids) -> Change:
@@ -73,7 +74,7 @@ class Change:
     @property
     def nbytes(self) -> int:
         items = 0 if self.items is None else self.items.nbytes
-        strings = 0 if self.strings is None else Layer.of(self.strings, self.ids).nbytes
+        strings = 0 if self.strings is None else self.strings.nbytes
         return items + strings + sum(array.nbytes for array in self.arrays.values())
 
 
@@ -248,8 +249,7 @@ def _encode(change: Change) -> bytes:
     if change.model is not None:
         metadata["model"] = change.model
     if change.strings is not None:
-        layer = Layer.of(change.strings, change.ids).arrays
-        arrays |= {"text": layer["text"], "ends": layer["ends"]}
+        arrays |= {"text": change.strings.text, "ends": change.strings.ends}
     if change.items is not None:
         arrays |= {_ITEM + name: array for name, array in change.items.arrays.items() if name != "ids"}
     data = array_file(arrays, metadata)
@@ -262,12 +262,11 @@ def _decode(payload: bytes) -> list[Change]:
         (length,) = struct.unpack_from("<Q", payload, start)
         found, metadata = parse_arrays(np.frombuffer(payload[start + 8 : start + 8 + length], np.uint8))
         start += 8 + length
-        arrays = {name: np.array(array) for name, array in found.items()}  # aligned, and without the others
+        arrays = dict(found)
         ids = check_array(arrays["ids"], np.int64, 1)
         strings = None
         if "text" in arrays:
-            text = {"text": arrays.pop("text"), "ends": arrays.pop("ends"), "numbers": ids}
-            strings = tuple(Layer.from_arrays(text).strings)
+            strings = Layer.from_arrays({"text": arrays.pop("text"), "ends": arrays.pop("ends"), "numbers": ids})
         of_items = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_ITEM)}
         items = None
         if of_items:

@@ -381,7 +381,7 @@ class _Examiner:
             self._lose(f"the last {left:,} bytes of the write-ahead log", reason, vectors=None if wrong else 0)
         lost = [change for change in log if change.kind == "add" and change.model not in models]
         for change in lost:
-            ids = change.ids.tolist() if change.strings is None else change.strings
+            ids = change.ids.tolist() if change.strings is None else change.strings.strings
             self._lose("an addition in the write-ahead log", f"{change.model} is lost", len(ids), tuple(ids))
         return [change for change in log if change not in lost], end.generation, [path.name] if self._losses else []
 
