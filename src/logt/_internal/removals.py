@@ -46,6 +46,8 @@ class Removals:
 
     def after(self, ids: Ids, added: Ids) -> Ids:
         """Return when each vector is removed that was added at some time: that of a change, -1 before the log."""
+        if not len(self.ids):
+            return np.full(len(ids), NEVER)
         at = np.searchsorted(self._ids[:-1], ids)
         while (early := (self._ids[at] == ids) & (self._times[at] <= added)).any():
             at += early

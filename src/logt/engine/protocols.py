@@ -8,7 +8,7 @@ from typing import Any, Protocol, Unpack
 import numpy as np
 
 from logt._internal.params import SearchParams, SearchSettings
-from logt._internal.removals import LoggedChange
+from logt._internal.removals import LoggedChange, Removals
 from logt._internal.segment import BuildSettings, Segment
 from logt._internal.threads import Workers
 from logt._internal.types import Array, Filter, Floats, Ids, Mask, Metric, SomeIds, Vectors
@@ -65,7 +65,7 @@ class Method(Protocol):
         """
 
     def repeat(
-        self, segments: Any, log: Sequence[LoggedChange], dim: int, settings: BuildSettings
+        self, segments: Any, log: Sequence[LoggedChange], removals: Removals, dim: int, settings: BuildSettings
     ) -> tuple[tuple[Segment, ...], int]:
         """Return the segments after the changes of a log, as if they were made one by one, and where to begin.
 

@@ -38,11 +38,11 @@ def repeat_log(
     """
     if not log:
         return snapshot
-    segments, start = method.repeat(snapshot.segments, log, dim, settings)
+    removals = Removals(log)
+    segments, start = method.repeat(snapshot.segments, log, removals, dim, settings)
     next_id = max([snapshot.next_id, *(int(change.ids[-1]) + 1 for change in log if change.kind == "add")])
     if start:  # there was no vector left
         snapshot = replace(snapshot, segments=(), strings=None, graph=None, items=None)
-    removals = Removals(log)
     strings, items = _strings(snapshot, log, start, removals), _items(snapshot, log[start:])
     graph = None if snapshot.graph is None else snapshot.graph.remove(removals.ids)
     return replace(snapshot, segments=segments, next_id=next_id, strings=strings, graph=graph, items=items)

@@ -76,12 +76,12 @@ class GroupTesting:
         return (*segments, *new), None
 
     def repeat(
-        self, segments: Segments, log: Sequence[LoggedChange], dim: int, settings: BuildSettings
+        self, segments: Segments, log: Sequence[LoggedChange], removals: Removals, dim: int, settings: BuildSettings
     ) -> tuple[Segments, int]:
         """Return the segments after the changes of a log, and how many of these precede the first that counts."""
         if any(change.kind == "add" for change in log):
             raise ValueError("segments with memory vectors of their own are not in a log")
-        left = (segment.remove(Removals(log).ids) for segment in segments)
+        left = (segment.remove(removals.ids) for segment in segments)
         kept = tuple(segment for segment in left if segment.count)
         return kept, 0 if kept else len(log)
 

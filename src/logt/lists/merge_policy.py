@@ -10,6 +10,9 @@ from logt.lists.segment import ListSegment, merge_segments
 RATIO = 4
 """A segment is merged with the next newer one unless it is more than so many times as large."""
 
+FEW = 256
+"""A segment of so few rows is merged with any newer one: this takes less time than to read one more file."""
+
 MAX_MERGED = 8192
 """Rows of a segment that this makes at most, so that no change takes long. `Index.compact` merges larger ones."""
 
@@ -35,7 +38,7 @@ def merge_small(
             break
         if below is not None and max(older.count, newer.count) >= below:
             break
-        if older.count > RATIO * newer.count or older.count + newer.count > most:
+        if older.count > max(RATIO * newer.count, FEW) or older.count + newer.count > most:
             break
         merged[-2:] = [merge([older, newer])]
     return tuple(merged)

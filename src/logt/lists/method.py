@@ -11,7 +11,7 @@ import numpy as np
 
 from logt._internal.params import SearchParams
 from logt._internal.recall_curve import RecallCurve
-from logt._internal.removals import LoggedChange
+from logt._internal.removals import LoggedChange, Removals
 from logt._internal.segment import BuildSettings
 from logt._internal.threads import Workers
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
@@ -91,19 +91,18 @@ class Sketched:
         return measured, new[0] if measured == grown and not training.new and len(new) == 1 else None
 
     def repeat(
-        self, segments: Segments, log: Sequence[LoggedChange], dim: int, settings: BuildSettings
+        self, segments: Segments, log: Sequence[LoggedChange], removals: Removals, dim: int, settings: BuildSettings
     ) -> tuple[Segments, int]:
         """Return the segments after the changes of a log, and how many of these precede the first that counts."""
 
         def join(planned: tuple[Planned, ...], new: Planned) -> tuple[Planned, ...]:
-            joined: tuple[Planned, ...] = _merge_tiny((*planned, new), new.count, settings, Planned.of)
-            joined = _merge_checked(joined, settings, Planned.of)
-            return joined
+            joined = _merge_tiny((*planned, new), new.count, settings, Planned.of)
+            return tuple(_merge_checked(joined, settings, Planned.of))
 
         def check(segment: ListSegment) -> None:
             self.check_segment(segment, dim, settings.metric)
 
-        return repeat_changes(segments, log, join, check)
+        return repeat_changes(segments, log, removals, join, check)
 
     def encode(
         self, rows: Any, ids: Ids, number: int, codec: Codec | None, settings: BuildSettings, workers: Workers

@@ -6,14 +6,13 @@ First the numbers of live vectors decide which segments are merged, then each ne
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from logt._internal.removals import NEVER, LoggedChange, Removals
-from logt._internal.segment import check_ids
 from logt._internal.types import Array, Ids
 from logt.lists.codec import Codec
 from logt.lists.segment import ListSegment, merge_segments
@@ -29,53 +28,66 @@ class _Part(NamedTuple):
     end: int
     is_whole: bool
 
+    @property
+    def vectors(self) -> int:
+        return self.segment.count if self.is_whole else self.end - self.first
 
-@dataclass
+
+@dataclass(frozen=True)
 class Planned:
-    """A segment that will be made. parts: what of. live: the present number of vectors of each part of the plan."""
+    """A segment that will be made. parts: the numbers of what it is made of. count: its present number of vectors."""
 
     codec: Codec
     parts: tuple[int, ...]
-    live: list[int]
-
-    @property
-    def count(self) -> int:
-        return sum(self.live[part] for part in self.parts)
+    count: int
 
     @staticmethod
     def of(segments: Sequence[Planned]) -> Planned:
         """Return the segments as one."""
-        live = segments[0].live
-        parts = tuple(part for segment in segments for part in segment.parts if live[part])
-        return replace(segments[0], parts=parts)
+        parts = tuple(part for segment in segments for part in segment.parts)
+        return Planned(segments[0].codec, parts, sum(segment.count for segment in segments))
+
+    def without(self, lost: Mapping[int, int]) -> Planned:
+        """Return the segment after a removal. lost: how many vectors some parts have lost."""
+        return replace(self, count=self.count - sum(lost.get(part, 0) for part in self.parts))
 
 
 Join = Callable[[tuple[Planned, ...], Planned], tuple[Planned, ...]]
 
 
 def repeat_changes(
-    segments: Sequence[ListSegment], log: Sequence[LoggedChange], join: Join, check: Callable[[ListSegment], None]
+    segments: Sequence[ListSegment],
+    log: Sequence[LoggedChange],
+    removals: Removals,
+    join: Join,
+    check: Callable[[ListSegment], None],
 ) -> tuple[tuple[ListSegment, ...], int]:
     """Return the segments after the changes of a log, and how many changes there are up to the last that left none.
 
     join: returns planned segments with a new one, merged. check: raises unless a segment that was read fits the
     index. Raise one of UNUSABLE, or InvalidInputError, if the log does not fit the segments.
     """
-    removals, times = Removals(log), [time for time, change in enumerate(log) if change.kind == "add"]
+    times = [time for time, change in enumerate(log) if change.kind == "add"]
+    ids, sizes = _added_ids([log[time].ids for time in times])
+    added = np.repeat(np.array(times, np.int64), sizes)
+    removed = removals.after(ids, added)
+    _check_new(segments, removals, ids, added, removed)
     parts = [_Part(segment, 0, len(segment), True) for segment in segments]
     parts += _read([log[time] for time in times], check)
-    ids = [check_ids(log[time].ids) for time in times]
-    added = np.repeat(np.array(times, np.int64), [len(some) for some in ids])
-    all_ids = np.concatenate([np.empty(0, np.int64), *ids])
-    removed = removals.after(all_ids, added)
-    _check_new(segments, removals, all_ids, added, removed)
-
-    lost = _losses(segments, removals, removed, [len(some) for some in ids])
-    live = [part.segment.count if part.is_whole else part.end - part.first for part in parts]
-    planned, start = _plan(parts, live, log, lost, join)
-    kept = iter(np.split(removed == NEVER, np.cumsum([len(some) for some in ids])[:-1])) if ids else iter(())
+    planned, start = _plan(parts, log, _losses(segments, removals, removed, sizes), join)
+    kept = iter(np.split(removed == NEVER, np.cumsum(sizes)[:-1]))
     rows = [None if part.is_whole else part.first + np.flatnonzero(next(kept)) for part in parts]
     return tuple(_made([(parts[n], rows[n]) for n in plan.parts], removals.ids) for plan in planned), start
+
+
+def _added_ids(ids: Sequence[Ids]) -> tuple[Ids, list[int]]:
+    """Return (the ids of all additions, how many each has); raise ValueError unless those of each increase."""
+    sizes, joined = [len(some) for some in ids], np.concatenate([np.empty(0, np.int64), *ids])
+    increases = np.append(joined[1:] > joined[:-1], True)
+    increases[np.cumsum(sizes, dtype=np.int64) - 1] = True  # the next one is of another addition
+    if not all(sizes) or joined.min(initial=0) < 0 or not increases.all():
+        raise ValueError("the ids do not increase")
+    return joined, sizes
 
 
 def _read(changes: Sequence[LoggedChange], check: Callable[[ListSegment], None]) -> list[_Part]:
@@ -118,7 +130,9 @@ def _check_new(segments: Sequence[ListSegment], removals: Removals, ids: Ids, ad
     order = np.argsort(ids, kind="stable")
     same = ids[order[1:]] == ids[order[:-1]]
     twice = bool((removed[order[:-1]][same] > added[order[1:]][same]).any())
-    for segment in segments:
+    for segment in segments if len(ids) else ():
+        if ids.min() > segment.ids[-1]:
+            continue
         here = segment.locate(ids)[1]
         twice |= bool((removals.after(ids[here], np.full(int(here.sum()), -1)) > added[here]).any())
     if twice:
@@ -127,44 +141,47 @@ def _check_new(segments: Sequence[ListSegment], removals: Removals, ids: Ids, ad
 
 def _losses(
     segments: Sequence[ListSegment], removals: Removals, removed: Ids, sizes: Sequence[int]
-) -> dict[int, list[tuple[int, int]]]:
-    """Return what each removal takes: (part, number of vectors), ... by the time. removed: of all added vectors."""
+) -> dict[int, dict[int, int]]:
+    """Return how many vectors each part loses, by the time of the removal. removed: of all added vectors."""
+    lost: dict[int, dict[int, int]] = defaultdict(dict)
+    if not len(removals.ids):
+        return lost
     times, parts = [removed], [np.repeat(np.arange(len(sizes)) + len(segments), sizes)]
-    if len(removals.ids):
-        for number, segment in enumerate(segments):
-            times.append(removals.first[segment.locate(removals.ids)[1]])
-            parts.append(np.full(len(times[-1]), number))
-    time, part = np.concatenate(times), np.concatenate(parts)
-    pairs, counts = np.unique(np.stack([time, part])[:, time < NEVER], axis=1, return_counts=True)
-    lost = defaultdict(list)
-    for when, number, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-        lost[when].append((number, count))
+    for number, segment in enumerate(segments):
+        times.append(removals.first[segment.locate(removals.ids)[1]])
+        parts.append(np.full(len(times[-1]), number))
+    time, part, most = np.concatenate(times), np.concatenate(parts), len(segments) + len(sizes)
+    known = time < NEVER
+    pairs, counts = np.unique(time[known] * most + part[known], return_counts=True)
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        lost[pair // most][pair % most] = count
     return lost
 
 
 def _plan(
-    parts: Sequence[_Part], live: list[int], log: Sequence[LoggedChange], lost: Any, join: Join
+    parts: Sequence[_Part], log: Sequence[LoggedChange], lost: Mapping[int, Mapping[int, int]], join: Join
 ) -> tuple[tuple[Planned, ...], int]:
     """Return the segments that a log leaves, and how many changes there are up to the last that left none."""
+    plans = [Planned(part.segment.codec, (n,), part.vectors) for n, part in enumerate(parts)]
     whole = sum(part.is_whole for part in parts)
-    planned = tuple(Planned(part.segment.codec, (n,), live) for n, part in enumerate(parts[:whole]))
-    start, new = 0, whole
+    planned, start, new = tuple(plans[:whole]), 0, iter(plans[whole:])
     for time, change in enumerate(log):
         if change.kind == "add":
-            planned = join(planned, Planned(parts[new].segment.codec, (new,), live))
-            new += 1
-            continue
-        for part, count in lost.get(time, ()):
-            live[part] -= count
-        planned = tuple(segment for segment in planned if segment.count)
-        start = start if planned else time + 1
+            planned = join(planned, next(new))
+        elif time in lost:
+            left = (segment.without(lost[time]) for segment in planned)
+            planned = tuple(segment for segment in left if segment.count)
+            start = start if planned else time + 1
     return planned, start
 
 
 def _made(parts: Sequence[tuple[_Part, Ids | None]], removed: Ids) -> ListSegment:
     """Return a segment of some parts. removed: the ids that a segment from before the log loses."""
-    segments = [part.segment.remove(removed) if part.is_whole else part.segment for part, _ in parts]
-    if len(parts) == 1 and parts[0][0].is_whole:
-        return segments[0]
-    rows = [np.flatnonzero(s.live) if mine is None else mine for s, (_, mine) in zip(segments, parts, strict=True)]
-    return merge_segments(segments, rows)
+    first = parts[0][0]
+    if len(parts) == 1 and first.is_whole:
+        return first.segment.remove(removed)
+    rows: dict[int, list[Ids]] = defaultdict(list)  # of each segment
+    for part, mine in parts:
+        rows[id(part.segment)].append(np.flatnonzero(part.segment.remove(removed).live) if mine is None else mine)
+    segments = {id(part.segment): part.segment for part, _ in parts}
+    return merge_segments(list(segments.values()), [np.concatenate(mine) for mine in rows.values()])

@@ -167,14 +167,14 @@ def read(path: Path, at: Position, *, locked: bool = False) -> tuple[list[Change
         return [], at, str(error)
     if at.offset and log.part(at.start + _HEADER.size, _DIGEST) != at.digest:
         return [], at, f"{path} has another record at byte {at.start} than before"
-    changes: list[Change] = []
+    changes, headers = list[Change](), dict[bytes, Any]()
     try:
         while at.offset < log.end:
             record = log.next_record(at)
             if record is None:
                 return changes, at, log.torn_end(at, locked=locked)
             payload, end = record
-            new = _decode(payload)
+            new = _decode(payload, headers)
             changes += new
             at = replace(end, changes=at.changes + len(new))
     except (*UNUSABLE, struct.error) as error:
@@ -256,11 +256,12 @@ def _encode(change: Change) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _decode(payload: bytes) -> list[Change]:
+def _decode(payload: bytes, headers: dict[bytes, Any]) -> list[Change]:
+    """Return the changes of a record. headers: those that were read before; many changes have the same."""
     changes, start = [], 0
     while start < len(payload):
         (length,) = struct.unpack_from("<Q", payload, start)
-        found, metadata = parse_arrays(np.frombuffer(payload[start + 8 : start + 8 + length], np.uint8))
+        found, metadata = parse_arrays(np.frombuffer(payload[start + 8 : start + 8 + length], np.uint8), headers)
         start += 8 + length
         arrays = dict(found)
         ids = check_array(arrays["ids"], np.int64, 1)

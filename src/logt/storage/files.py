@@ -35,7 +35,7 @@ _NOT_SUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  
 
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)
 
-_DTYPES = {
+_TYPES = {
     "F32": np.float32,
     "I8": np.int8,
     "U8": np.uint8,
@@ -44,7 +44,8 @@ _DTYPES = {
     "I32": np.int32,
     "I64": np.int64,
 }
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_DTYPES: dict[str, Any] = {name: np.dtype(kind) for name, kind in _TYPES.items()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def checksum(data: Any) -> str:
@@ -239,23 +240,31 @@ def read_array_file(
     return parse_arrays(data)[0]
 
 
-def parse_arrays(data: Array) -> tuple[dict[str, Array], Mapping[str, str]]:
-    """Return (arrays, metadata) of the bytes of a safetensors file; raise one of UNUSABLE if they are none."""
+def parse_arrays(data: Array, headers: dict[bytes, Any] | None = None) -> tuple[dict[str, Array], Mapping[str, str]]:
+    """Return (arrays, metadata) of the bytes of a safetensors file; raise one of UNUSABLE if they are none.
+
+    headers: those of other files, which may have the same.
+    """
     length = int.from_bytes(data[:8].tobytes(), "little")
     if len(data) < 8 or length > _MAX_HEADER:
         raise ValueError(f"a header of {length:,} bytes")
     start = 8 + length
-    header = json.loads(data[8:start].tobytes())
-    metadata = header.pop(_METADATA, {})
-    return {name: _array_at(data[start:], about) for name, about in header.items()}, metadata
+    text = data[8:start].tobytes()
+    header = json.loads(text) if headers is None or text not in headers else headers[text]
+    if headers is not None:
+        headers[text] = header
+    abouts = ((name, about) for name, about in header.items() if name != _METADATA)
+    return {name: _array_at(data, start, about) for name, about in abouts}, header.get(_METADATA, {})
 
 
-def _array_at(data: Array, about: Mapping[str, Any]) -> Array:
-    """Return an array of the bytes after a header. about: what the header has of it."""
+def _array_at(data: Array, start: int, about: Mapping[str, Any]) -> Array:
+    """Return an array of the bytes after a header, which ends at `start`. about: what the header has of it."""
     first, last = about["data_offsets"]
-    if not 0 <= first <= last <= len(data):
+    if not 0 <= first <= last <= len(data) - start:
         raise ValueError("an array is not inside the file")
-    array = data[first:last].view(_DTYPES[about["dtype"]]).reshape(about["shape"])
+    array: Array = np.ndarray(about["shape"], _DTYPES[about["dtype"]], data.data, start + first)
+    if array.nbytes != last - first:
+        raise ValueError("an array has another shape than its bytes")
     if not array.flags.aligned:
         raise ValueError("an array does not start at a multiple of the size of its items")
     return array

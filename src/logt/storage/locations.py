@@ -86,6 +86,7 @@ class LocalLocation:
 
     def __init__(self, folder: Path):
         self.folder, self.name, self.salt = folder, str(folder), ""
+        self._manifest: tuple[bytes, Any] = b"", None  # what was read last, and what it means
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file; raise FileNotFoundError if there is none."""
@@ -146,7 +147,10 @@ class LocalLocation:
         """Return the present manifest; raise FileNotFoundError if there is no index."""
         path = self.folder / MANIFEST
         try:
-            return parse_manifest(read_bytes(path, MAX_MANIFEST), path)
+            text = read_bytes(path, MAX_MANIFEST)
+            if text != self._manifest[0]:
+                self._manifest = text, parse_manifest(text, path)
+            return self._manifest[1]
         except (FileNotFoundError, NotADirectoryError):
             if self.folder.is_dir():
                 reason = f"it has no {MANIFEST}"
