@@ -148,22 +148,41 @@ def test_a_last_record_whose_blocks_were_not_written_is_dropped_with_a_warning(s
             assert set(logt.open(saved).ids.tolist()) == states[-2]
 
 
-def test_an_id_that_is_the_header_of_a_record_is_no_record(saved, vectors):
+@pytest.fixture
+def planted(saved, vectors):
+    """Records of string ids that are headers of records, or are alike; return where the last one starts."""
     heads = (struct.pack("<4sQQ", b"LOGT", 5, n) for n in itertools.count())
     records = (head + struct.pack("<I", zlib.crc32(head)) for head in heads)
-    planted = next(record for record in records if record.decode(errors="ignore").encode() == record)
+    planted = next(record for record in records if record.decode(errors="ignore").encode() == record).decode()
     built(vectors(30, 8), ids=[f"v{n}" for n in range(30)]).save(saved, overwrite=True)
     with logt.open(saved, mode="a") as index:
-        index.add(vectors(1, 8), ids=[planted.decode()])
-        index.save()
+        for step, string in enumerate((planted, "LOGLOG", "LOG\0T", planted * 2)):
+            last = sum(log.stat().st_size for log in saved.glob("changes-*.log"))
+            index.add(vectors(1, 8, seed=step), ids=[string])
+            index.save()
+            assert string in logt.open(saved)
+    return last
+
+
+def test_an_id_that_is_the_header_of_a_record_is_no_record(saved, planted):
     data = log_of(saved).read_bytes()
-    assert planted.decode() in logt.open(saved)
-    for end in (data.index(planted) + len(planted), len(data) - 1):
+    for end in range(planted + 60, len(data), 17):
         log_of(saved).write_bytes(data[:end])
-        assert len(logt.open(saved)) == 30
+        assert len(logt.open(saved)) == 33
         log_of(saved).write_bytes(data[:end] + bytes(len(data) - end))
         with pytest.warns(UserWarning, match="did not finish"):
-            assert len(logt.open(saved)) == 30
+            assert len(logt.open(saved)) == 33
+
+
+@pytest.mark.parametrize("lost", [1, 4, 20, 24, 56, 200])
+def test_a_torn_record_whose_header_is_lost_is_dropped_whatever_its_ids_are(saved, planted, lost):
+    data = log_of(saved).read_bytes()
+    log_of(saved).write_bytes(data[:planted] + bytes(lost) + data[planted + lost :])
+    with pytest.warns(UserWarning, match="did not finish"):
+        assert len(logt.open(saved)) == 33
+    log_of(saved).write_bytes(bytes(lost) + data[lost:])
+    with pytest.raises(CorruptIndexError, match="damaged at byte 0"):
+        logt.open(saved)
 
 
 def test_large_changes_and_a_long_log_become_segments(saved, vectors, monkeypatch):

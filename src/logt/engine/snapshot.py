@@ -146,7 +146,7 @@ class Snapshot:
         return replace(self, segments=segments, strings=self._strings_in_use, graph=graph, items=self._items_in_use)
 
     def without_waste(self) -> Snapshot:
-        """Return the snapshot without the removed rows of segments, strings and the graph where these are the most.
+        """Return the snapshot without the removed rows of segments, strings and the graph where these are many.
 
         This takes time in proportion to what is left, so each removal pays for a constant part of it.
         """
@@ -260,8 +260,8 @@ def _distinct(ids: Ids) -> Ids:
 
 
 def _is_wasteful(rows: int, live: int) -> bool:
-    """Return whether most of many rows are removed ones."""
-    return rows > 2 * live + _LITTLE_WASTE
+    """Return whether more than a third of many rows are removed ones."""
+    return rows > live + live // 2 + _LITTLE_WASTE
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method) -> None:

@@ -29,14 +29,16 @@ from logt.storage.files import UNUSABLE, append_to_file, array_file, file_size, 
 MAX_PENDING = 8 << 20
 """Bytes of codes that wait to be logged; more are written as segments."""
 
-MAX_LOG = 16 << 20
-"""Bytes of a log; a larger one is folded into segments by the next save."""
+MAX_LOG, MIN_LOG, LOG_SHARE = 16 << 20, 128 << 10, 16
+"""A log has at most 1/LOG_SHARE of the bytes of the other files, or MIN_LOG if that is more, and at most MAX_LOG. The
+save that would make it larger writes segments instead. A byte of a log takes a few times as long as one of a segment."""
 
 MAX_CHANGES = 16
-"""Changes in a log. Opening an index repeats them one by one, which takes about .3 ms each, and reads the log."""
+"""Changes in a log. To read and repeat one takes about 1/20 ms."""
 
 _MAX_FILE = 2 * MAX_LOG  # with what a save that did not finish may have left
 _MAGIC = b"LOGT"
+_LIKE_MAGIC, _ESCAPED = b"LOG", b"LOG\0"  # no payload contains the magic: none of its bytes begin a record
 _HEADER = struct.Struct("<4sQQI")
 _DIGEST = 32
 _ITEM = "item_"  # before the names of the arrays of items
@@ -132,19 +134,25 @@ def is_whole(path: Path, at: Position) -> bool:
     return at.offset <= (file_size(path) or 0)
 
 
-def append(path: Path, at: Position, changes: Sequence[Change], *, limited: bool = False) -> Position | None:
+def limit_of_log(files: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return how many bytes a log may have. files: those of the manifest, with their "bytes"."""
+    share: int = sum(about["bytes"] for about in files.values()) // LOG_SHARE
+    return min(max(share, MIN_LOG), MAX_LOG)
+
+
+def append(path: Path, at: Position, changes: Sequence[Change], limit: int | None = None) -> Position | None:
     """Append one record with some changes, flush it to disk, and return the new end.
 
-    Bytes after `at` are of a save that did not finish, and are cut off. limited: write nothing, and return None, if
-    the log would grow too large.
+    Bytes after `at` are of a save that did not finish, and are cut off. limit: write nothing, and return None, if the
+    log would have more bytes, or more than MAX_CHANGES changes.
     """
-    payload = b"".join(_encode(change) for change in changes)
+    payload = b"".join(_encode(change) for change in changes).replace(_LIKE_MAGIC, _ESCAPED)
     generation = at.generation + 1
     digest = _digest(at, payload)
     head = _HEADER.pack(_MAGIC, generation, len(payload), 0)[:-4]
     record = head + struct.pack("<I", zlib.crc32(head)) + digest + payload
     end = Position(at.offset + len(record), generation, digest, at.offset, at.changes + len(changes))
-    if limited and (end.offset > MAX_LOG or end.changes > MAX_CHANGES):
+    if limit is not None and (end.offset > limit or end.changes > MAX_CHANGES):
         return None
     append_to_file(path, at.offset, record)
     return end
@@ -220,10 +228,7 @@ class _Log:
         return (generation, length) if magic == _MAGIC and zlib.crc32(header[:-4]) == crc else None
 
     def torn_end(self, at: Position, *, locked: bool) -> str | None:
-        """Warn of the bytes after the last record, and return None; or say what is wrong if a record follows them.
-
-        Inside a record, of which the header is there, nothing is a record: an id may be the text of a header.
-        """
+        """Warn of the bytes after the last record, and return None; or say what is wrong if a record follows them."""
         header = self._header(at.offset)
         inside = 1 if header is None else _HEADER.size + _DIGEST + header[1]
         later = self.data.find(_MAGIC, at.offset + inside - self.first)
@@ -258,6 +263,7 @@ def _encode(change: Change) -> bytes:
 
 def _decode(payload: bytes, headers: dict[bytes, Any]) -> list[Change]:
     """Return the changes of a record. headers: those that were read before; many changes have the same."""
+    payload = payload.replace(_ESCAPED, _LIKE_MAGIC)
     changes, start = [], 0
     while start < len(payload):
         (length,) = struct.unpack_from("<Q", payload, start)

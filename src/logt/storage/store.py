@@ -181,7 +181,7 @@ class Store:
             if not changes.is_whole(path, self.position):
                 return False
             self._check_unchanged()
-            end = changes.append(path, self.position, named, limited=True)
+            end = changes.append(path, self.position, named, changes.limit_of_log(self._files))
             if end is None:
                 return False
             self.position = end
