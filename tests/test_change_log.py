@@ -7,7 +7,6 @@ import shutil
 import struct
 import zlib
 
-import numpy as np
 import pytest
 from exact_index import assert_same, built
 from faults import contents, damage, every
@@ -393,25 +392,3 @@ def test_a_log_whose_end_is_lost_is_replaced_by_the_next_save(saved, vectors, si
         expected = writer.reconstruct(writer.ids).tolist()
     opened = logt.open(saved)
     assert opened.reconstruct(opened.ids).tolist() == expected
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_log_is_repeated_as_it_was_written(vectors, tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    saved = logt.Index(16)
-    saved.add(vectors(2000, 16))
-    saved.save(tmp_path / "index")
-    with logt.open(tmp_path / "index", mode="a") as index:
-        for step in range(changes.MAX_CHANGES):
-            if rng.random() < 0.3:
-                index.remove(rng.choice(index.ids, rng.integers(1, 200), replace=False))
-            else:
-                index.add(vectors(int(rng.choice([1, 7, 150, 600])), 16, seed=step))
-            index.save()
-            if step % 3 == 2:
-                opened = logt.open(tmp_path / "index")
-                sizes, live = ([s.count for s in i._snapshot.segments] for i in (opened, index))
-                assert sizes == live  # as after the merges of the writer
-                Q = vectors(5, 16, seed=99)
-                assert_same(opened.search(Q, 20), index.search(Q, 20))
-    assert log_of(tmp_path / "index").stat().st_size

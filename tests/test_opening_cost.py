@@ -9,7 +9,9 @@ from exact_index import built
 from faults import TORTURE
 
 import logt
+from logt.engine.string_ids import Layer
 from logt.errors import CorruptIndexError
+from logt.lists import repeating
 from logt.lists.codec import Codec
 from logt.storage import changes, files
 from logt.storage.repair import repair
@@ -107,3 +109,36 @@ def test_opening_after_any_history_reads_at_most_twice_what_it_reads_after_compa
                 nbytes, repeated = cost_of_opening(path, monkeypatch)
                 assert repeated <= changes.MAX_CHANGES
                 assert nbytes <= 2 * cost_of_opening(compacted, monkeypatch)[0] + changes.MAX_LOG
+
+
+def test_a_log_has_at_most_a_part_of_the_bytes_of_the_index(path, vectors, monkeypatch):
+    monkeypatch.setattr(changes, "MIN_LOG", 1000)
+    built(vectors(20_000, 16)).save(path, overwrite=True)
+    stored = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    assert changes.MIN_LOG < (limit := stored // changes.LOG_SHARE) < changes.MAX_LOG
+    sizes = []
+    with logt.open(path, mode="a") as index:
+        for seed in range(12):
+            index.add(vectors(100, 16, seed=seed))
+            index.save()
+            sizes.append(sum(log.stat().st_size for log in path.glob("changes-*.log")))
+    assert 0 < max(sizes) <= limit * 1.1  # files have been added
+    assert 0 in sizes
+
+
+def test_repeating_a_log_makes_each_segment_once_and_builds_no_table_of_strings(path, vectors, monkeypatch):
+    names = [f"v{n}" for n in range(600)]
+    built(vectors(600, 8), ids=names).save(path, overwrite=True)
+    with logt.open(path, mode="a") as index:
+        for n in range(changes.MAX_CHANGES // 4):
+            index.add(vectors(2, 8, seed=n), ids=[f"new {n}", f"newer {n}"])
+            index.save()
+            index.upsert(vectors(2, 8, seed=n + 50), names[3 * n : 3 * n + 2])
+            index.remove([f"new {n}"])
+            index.save()
+    made, real = [], repeating.merge_segments
+    monkeypatch.setattr(repeating, "merge_segments", lambda *given: made.append(given) or real(*given))
+    monkeypatch.setattr(Layer, "lookup", None)
+    opened = logt.open(path)
+    assert len(made) == len(opened._snapshot.segments) - 1  # and the first one is as it was
+    assert set(opened.ids) == set(index.ids)

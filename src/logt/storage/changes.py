@@ -29,9 +29,9 @@ from logt.storage.files import UNUSABLE, append_to_file, array_file, file_size, 
 MAX_PENDING = 8 << 20
 """Bytes of codes that wait to be logged; more are written as segments."""
 
-MAX_LOG, MIN_LOG, LOG_SHARE = 16 << 20, 128 << 10, 16
-"""A log has at most 1/LOG_SHARE of the bytes of the other files, or MIN_LOG if that is more, and at most MAX_LOG. The
-save that would make it larger writes segments instead. A byte of a log takes a few times as long as one of a segment."""
+MAX_LOG, MIN_LOG, LOG_SHARE = 16 << 20, 128 << 10, 32
+"""A log has at most 1/LOG_SHARE of the bytes of the other files, or MIN_LOG if that is more, and at most MAX_LOG.
+The save that would make it larger writes segments instead: opening takes a few times as long per byte of a log."""
 
 MAX_CHANGES = 16
 """Changes in a log. To read and repeat one takes about 1/20 ms."""
