@@ -147,7 +147,7 @@ class Index(LinkedIndex):
         """Remove the vectors with these ids, and return how many were removed; unknown ids are ignored.
 
         Ids never shift and are not reused. The memory of removed vectors is freed by `compact`, or automatically when
-        it exceeds half of that of the other vectors.
+        it exceeds a quarter of that of the other vectors.
         """
         with self._change() as snapshot:
             numbers = snapshot.to_int_ids(ids)
@@ -158,7 +158,7 @@ class Index(LinkedIndex):
             return len(snapshot) - len(left)
 
     def _free_waste(self) -> None:
-        """Free the space of removed vectors where it is more than half of that of the others."""
+        """Free the space of removed vectors where it is more than a quarter of that of the others."""
         snapshot = self._snapshot.without_waste()
         if snapshot is not self._snapshot:
             self._snapshot = snapshot

@@ -260,8 +260,8 @@ def _distinct(ids: Ids) -> Ids:
 
 
 def _is_wasteful(rows: int, live: int) -> bool:
-    """Return whether more than a third of many rows are removed ones."""
-    return rows > live + live // 2 + _LITTLE_WASTE
+    """Return whether more than a fifth of many rows are removed ones."""
+    return rows > live + live // 4 + _LITTLE_WASTE
 
 
 def check_snapshot(snapshot: Snapshot, dim: int, metric: Metric, method: Method) -> None:

@@ -157,8 +157,8 @@ class Store:
     def _with_models(self, log: Sequence[Change]) -> list[Change]:
         """Return changes of the log with the models whose files they name."""
         with misfit_is_corruption(self.name):
-            models = [None if change.model is None else self._names.of(change.model) for change in log]
-        return [replace(change, model=model) for change, model in zip(log, models, strict=True)]
+            models = {name: self._names.of(name) for name in {change.model for change in log} - {None}}
+        return [replace(change, model=models[change.model]) if change.model else change for change in log]
 
     def _is_current(self) -> bool:
         """Whether the present manifest is still the one that was read or written last."""
