@@ -156,7 +156,7 @@ class Snapshot:
             items = self._items_in_use
         if strings is not None and _is_wasteful(len(strings), len(self)):
             strings = self._strings_in_use
-        if graph is not None and _is_wasteful(len(graph), graph.count):
+        if graph is not None and len(graph) > 2 * graph.count + _LITTLE_WASTE:  # walks use removed vectors, too
             graph = graph.compact()
         same = (strings, graph, items) == (self.strings, self.graph, self.items) and segments == self.segments
         return self if same else replace(self, segments=segments, strings=strings, graph=graph, items=items)
