@@ -168,7 +168,7 @@ def test_the_default_index(drawn):
         assert (one[1] == ids[q]).all()
     segments, k = drawn.index._snapshot.segments, min(10, len(drawn.index))
     Q = normalize_rows(drawn.Q, row_norms(drawn.Q)) if drawn.index.metric == "cosine" else drawn.Q
-    for probe in (Probe(0.4), Probe(1.0)):
+    for probe in (Probe(nprobe=2), Probe(1.0)):  # these re-rank all candidates
         assert_shards_give_the_whole(segments, [[i] for i in range(len(segments))], Q, k, probe)
     with unmeasured():
         drawn.index.compact()
