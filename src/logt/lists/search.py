@@ -71,7 +71,8 @@ class ListSearcher:
             for codec, measured in zip(self.codecs, used, strict=True)
         }
         for number, segment in enumerate(segments):
-            self.count += self._add(segment, numbers[id(segment.codec)], None if visible is None else visible[number])
+            mine = VisibleRows.of(segment, None if visible is None else visible[number], in_place=graph is not None)
+            self._add(segment, numbers[id(segment.codec)], mine)
         for part in totals or ():
             self._searcher.add_totals(part.rows, part.visible, part.scanned)
         self.graph: StoredGraph | None = None
@@ -95,14 +96,12 @@ class ListSearcher:
             sums[id(segment.codec)] += segment_totals(segment, visible)
         return list(sums.values())
 
-    def _add(self, segment: ListSegment, codec: int, visible: Mask | Ids | None) -> int:
-        """Add a segment and return how many of its rows are visible."""
-        rows = VisibleRows.of(segment, visible)
+    def _add(self, segment: ListSegment, codec: int, rows: VisibleRows) -> None:
         self._visible.append(rows)
+        self.count += rows.count
         if not segment.flat and rows.position is None:
             self._listed[id(segment.codec)] = segment.codec
         rows.add_to(self._searcher, codec)
-        return rows.count
 
     def limits(self, probe: Probe, k: int) -> ScanLimits:
         """Return how much a search for k results reads; it follows from the measured curves of the codecs."""

@@ -33,14 +33,14 @@ class VisibleRows:
     position: NDArray[np.uint32] | None = None
 
     @classmethod
-    def of(cls, segment: ListSegment, rows: Mask | Ids | None) -> VisibleRows:
-        """rows: a mask or a list; None means all live ones."""
+    def of(cls, segment: ListSegment, rows: Mask | Ids | None, *, in_place: bool = False) -> VisibleRows:
+        """rows: a mask or a list; None means all live ones. in_place: keep positions, as a graph needs."""
         if rows is None:
             mask = _NO_MASK if segment.removed is None else segment.live
             return cls(segment.count, segment.compiled, segment.row, mask)
         masked, size = rows.dtype == bool, len(segment)
         count = int(np.count_nonzero(rows)) if masked else len(rows)
-        if count > COMPLETE * size**0.5:
+        if in_place or count > COMPLETE * size**0.5:
             mask = np.ascontiguousarray(rows) if masked else as_row_mask(rows, size)
             return cls(count, segment.compiled, segment.row, mask)
         position = np.sort(segment.position[np.flatnonzero(rows) if masked else rows])
