@@ -14,8 +14,8 @@ from logt._internal.types import Array, Filter, Floats, Ids, SomeIds, Vectors
 from logt._internal.validation import as_matrix, check_choice, check_name, shown
 from logt._linked_index import LinkedIndex
 from logt.engine import costs
-from logt.engine.filters import PreparedFilter
 from logt.engine.items import items_of
+from logt.engine.prepared import PreparedFilter
 from logt.engine.rerank import Rerank, is_function
 from logt.engine.searching import Searched, check_range, search_range
 from logt.engine.snapshot import Snapshot

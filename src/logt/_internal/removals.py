@@ -42,7 +42,8 @@ class Removals:
         order = np.argsort(ids, kind="stable")
         self._ids, self._times = np.append(ids[order], np.int64(-1)), np.append(times[order], NEVER)
         is_first = np.append(True, self._ids[1:] != self._ids[:-1])[:-1]
-        self.ids, self.first = self._ids[:-1][is_first], self._times[:-1][is_first]
+        self.ids: Ids = self._ids[:-1][is_first]
+        self.first: Ids = self._times[:-1][is_first]
 
     def after(self, ids: Ids, added: Ids) -> Ids:
         """Return when each vector is removed that was added at some time: that of a change, -1 before the log."""

@@ -57,7 +57,9 @@ class ProcessPool(Pool):
     def __init__(self, workers: int | None = None):
         """workers: the number of processes, by default one per core."""
         self._count = available_cores() if workers is None else check_int("workers", workers)
-        self.threads, self.machine_threads = max(1, available_cores() // self._count), available_cores()
+        self.threads: int = max(1, available_cores() // self._count)
+        self.machine_threads: int = available_cores()
+        self.received: int = 0
         self._children = ChildPool(lambda: Child("logt.distributed.tasks:answer"), self._count)
 
     @property
@@ -109,7 +111,9 @@ class RayPool(Pool):
         nodes = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]
         cores = int(max(nodes, default=1)) or 1
         self._limit = int(sum(nodes)) or 1 if workers is None else check_int("workers", workers)
-        self.threads, self.machine_threads = max(1, min(cores, int(sum(nodes)) // self._limit)), cores
+        self.threads: int = max(1, min(cores, int(sum(nodes)) // self._limit))
+        self.machine_threads: int = cores
+        self.received: int = 0
         self._remote = self._ray.remote(run_task)
 
     def run(self, tasks: Sequence[Task], finished: Finished) -> None:

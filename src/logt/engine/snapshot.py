@@ -11,8 +11,8 @@ import numpy as np
 from logt._internal.segment import Segment
 from logt._internal.types import Array, Floats, Ids, Mask, Metric
 from logt._internal.validation import as_int_ids, as_mask, call_filter, check_new_ids, shown, split_mask
-from logt.engine.filters import PreparedFilter
 from logt.engine.items import Items
+from logt.engine.prepared import PreparedFilter
 from logt.engine.protocols import Method
 from logt.engine.string_ids import StringIds, as_strings, check_distinct
 from logt.errors import InvalidInputError
@@ -254,7 +254,7 @@ class Snapshot:
 
 
 def _distinct(ids: Ids) -> Ids:
-    """Return ids in order, each once; np.unique takes ten times as long for many of them."""
+    """Return ids in order, each once; np.unique uses a hash table, which is slow for many of them."""
     increasing = np.sort(ids)
     return increasing[np.concatenate([[True], increasing[1:] != increasing[:-1]])] if len(ids) else ids
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from logt._internal.types import Ids, Mask, Metric
-from logt.engine.filters import KnownSearches, PreparedFilter
+from logt.engine.prepared import KnownSearches, PreparedFilter
 from logt.engine.protocols import Method, SegmentSearch
 from logt.engine.snapshot import Snapshot
 

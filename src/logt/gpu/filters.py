@@ -21,7 +21,9 @@ class DeviceFilter:
     """
 
     def __init__(self, owner: object, passing: Any, parts: Sequence[DeviceLists]):
-        self.owner, self.passing, self.parts = owner, passing, parts
+        self.owner: object = owner
+        self.passing: Any = passing
+        self.parts: Sequence[DeviceLists] = parts
         self.searches: dict[Any, Any] = {}
 
     def __repr__(self) -> str:

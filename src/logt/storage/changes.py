@@ -34,7 +34,7 @@ MAX_LOG, MIN_LOG, LOG_SHARE = 16 << 20, 128 << 10, 32
 The save that would make it larger writes segments instead: opening takes a few times as long per byte of a log."""
 
 MAX_CHANGES = 16
-"""Changes in a log. To read and repeat one takes about 1/20 ms."""
+"""Changes in a log: each takes time to read and repeat, however small it is."""
 
 _MAX_FILE = 2 * MAX_LOG  # with what a save that did not finish may have left
 _MAGIC = b"LOGT"

@@ -1,4 +1,4 @@
-"""Filters that are prepared: which rows pass is found once, for many searches."""
+"""What is prepared once for many searches: searches with the same settings, and filters."""
 
 from __future__ import annotations
 
